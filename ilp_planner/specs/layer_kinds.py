@@ -51,6 +51,7 @@ LAYER_KINDS: tuple[LayerKind, ...] = (
     _kind("delta expert layer", "GE", "delta-experts"),
 )
 PLAIN = 2  # of them are a plain transformer's
+DENSE, ROUTED = range(PLAIN)
 BY_LETTERS = {kind.letters: number for number, kind in enumerate(LAYER_KINDS)}
 BY_NAME = {kind.name: number for number, kind in enumerate(LAYER_KINDS)}
 EXPECTED = "layers of " + ", ".join(repr(kind.letters) for kind in LAYER_KINDS)

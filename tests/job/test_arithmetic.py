@@ -72,7 +72,7 @@ def test_parts_of_layers_that_are_named_are_each_computed_again() -> None:
 
 def test_arithmetic_is_of_both_passes_unless_one_is_asked_for() -> None:
     case = again()
-    layer = layer_work(case, kind=False)
+    layer = layer_work(case, kind=0)
     assert arithmetic(layer, backward=False) == pytest.approx(forward(case), rel=1e-12)
     assert arithmetic(layer) == pytest.approx(3 * forward(case), rel=1e-12)
     assert arithmetic([]) == 0

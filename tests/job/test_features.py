@@ -113,7 +113,7 @@ def test_a_window_in_layers_that_are_named():
 
 
 def core(model):
-    work = layer_work(job(model), kind=False)
+    work = layer_work(job(model), kind=0)
     return next(module for module in work if module.core)
 
 
@@ -123,7 +123,7 @@ def core_flops(model):
 
 def test_norms_and_additions_that_take_time():
     def names(model):
-        return [module.name for module in layer_work(job(model), kind=False)]
+        return [module.name for module in layer_work(job(model), kind=0)]
 
     usual = names(llama())
     assert [name for name in names(llama(norm_at="both")) if name not in usual] == [

@@ -63,7 +63,7 @@ def test_what_modules_of_a_dense_layer_move() -> None:
 
 def test_what_modules_of_a_layer_with_experts_move() -> None:
     drawn = job(deepseek(), settings=settings(kernels=GROUPED))
-    layer = layer_module(drawn, kind=True)
+    layer = layer_module(drawn, kind=1)
     inner = next(child for child in layer.children if child.name == "mlp")
     routed = next(child for child in inner.children if child.name == "experts")
     first, activation, _ = routed.children

@@ -83,7 +83,7 @@ def test_buffers_for_neighbours() -> None:
 
 def test_every_shape_of_a_product_s_weight_has_a_stand_in() -> None:
     """Of four products in a dense layer, in two bytes, on two ranks; of tables and routers none."""
-    layer = layer_module(case(), kind=False)
+    layer = layer_module(case(), kind=0)
     shapes = [((128 + 128) * 1, 256), (256, 128), (704, 256), (256, 352)]
     assert spare_gradients(case(), layer) == {shape: 2.0 * shape[0] * shape[1] for shape in shapes}
     assert spare_gradients(case(), embedding_module(case())) == {}
@@ -91,7 +91,7 @@ def test_every_shape_of_a_product_s_weight_has_a_stand_in() -> None:
     assert spare_gradients(case(accumulation_fusion=False), layer) == {}
     assert spare_gradients(case(**LEGACY), layer) == {}
     routed = case(llama(experts=MIXTURE), grouped_experts=True)
-    shapes = {*spare_gradients(routed, layer_module(routed, kind=True))}
+    shapes = {*spare_gradients(routed, layer_module(routed, kind=1))}
     assert (8, 256) not in shapes  # the router's
 
 

@@ -46,7 +46,7 @@ def test_a_layer_that_is_computed_again_is_there_beside_its_input(distribute: bo
     full: dict[str, Any] = {"granularity": "full", "method": "uniform", "layers": 1}
     case = job(settings=settings(recompute=Recompute(**full, distribute=distribute)))
     part = memory_parts(case).parts["layer"]
-    assert part.chunk == layer_module(case, kind=False).activations
+    assert part.chunk == layer_module(case, kind=0).activations
     own = 0 if distribute else checkpoint(case).size
     assert part.again == part.chunk - own + flow(case).narrow + part.moment
 

@@ -97,10 +97,10 @@ def test_a_norm_is_merged_into_the_product_that_alone_reads_it() -> None:
 
 
 def test_parts_that_layers_with_and_without_experts_have() -> None:
-    assert {*recomputed_parts(kind=True)} == {
+    assert {*recomputed_parts(kind=1)} == {
         "core_attn", "mla_up_proj", "layernorm", "moe", "moe_act", "shared_experts",
     }  # fmt: skip
-    assert {*recomputed_parts(kind=False)} == {"core_attn", "mla_up_proj", "layernorm", "mlp"}
+    assert {*recomputed_parts(kind=0)} == {"core_attn", "mla_up_proj", "layernorm", "mlp"}
 
 
 def test_how_many_layers_are_computed_again() -> None:

@@ -49,7 +49,7 @@ def kept_of(module: Module, name: str) -> dict[str, float]:
      ("nvfp4", 0.5 + 1 / 16)],
 )  # fmt: skip
 def test_inputs_are_kept_quantised_but_not_those_that_others_keep(recipe: str, kept: float) -> None:
-    layer = layer_module(with_kernels(quantised=recipe), kind=False)
+    layer = layer_module(with_kernels(quantised=recipe), kind=0)
     assert kept_of(layer, "linear_fc2") == {"input": kept}
     assert kept_of(layer, "linear_qkv")["norm's output"] == kept
     assert kept_of(layer, "linear_qkv")["input"] == 2
@@ -59,12 +59,13 @@ def test_inputs_are_kept_quantised_but_not_those_that_others_keep(recipe: str, k
 
 def test_delayed_scaling_keeps_attention_twice() -> None:
     """Save where attention does without its output on the way back."""
-    assert kept_of(
-        layer_module(with_kernels(quantised="fp8-delayed"), kind=False), "linear_proj"
-    ) == {"input": 1, "output": 2}
+    assert kept_of(layer_module(with_kernels(quantised="fp8-delayed"), kind=0), "linear_proj") == {
+        "input": 1,
+        "output": 2,
+    }
     again = with_kernels(job(settings=settings(recompute=Recompute(granularity="selective"))),
                          quantised="fp8-delayed")  # fmt: skip
-    assert kept_of(layer_module(again, kind=False), "linear_proj") == {"input": 1}
+    assert kept_of(layer_module(again, kind=0), "linear_proj") == {"input": 1}
 
 
 @for_each(
@@ -92,7 +93,7 @@ def test_weights_have_a_copy_for_each_pass(
     assert most_saved(exact) == most_saved(beside) == 0
     assert most_saved(alone) == max(0, 2 - copies)
     rank = 1
-    modules = [layer_module(exact, kind=False)] * exact.stages[rank].layers
+    modules = [layer_module(exact, kind=0)] * exact.stages[rank].layers
     numbers, routed = quantised_counts(modules)
     assert routed == 0
     held = {
@@ -105,7 +106,7 @@ def test_weights_have_a_copy_for_each_pass(
 
 def test_norms_embeddings_routers_and_outputs_stay_exact() -> None:
     case = with_kernels(job(deepseek(), settings=settings(ep=2)), quantised="fp8-current")
-    layer = layer_module(case, kind=True)
+    layer = layer_module(case, kind=1)
     numbers, routed = quantised_counts([layer])
     assert routed == layer.expert_parameters
     router = case.model.hidden * case.model.experts.count
@@ -127,7 +128,7 @@ def test_parameters_are_gathered_quantised_where_the_recipe_does(recipe: str, se
     sharded = job(settings=settings(optimizer=OptimizerSettings(sharding="optimizer")))
     case = with_kernels(sharded, quantised=recipe, quantised_parameters=True)
     assert sent_width(case) == sent
-    numbers, _ = quantised_counts([layer_module(case, kind=False)] * case.stages[1].layers)
+    numbers, _ = quantised_counts([layer_module(case, kind=0)] * case.stages[1].layers)
     gathered = [
         sum(row.size for row in stage_traffic(each, 1) if row.what == "parameters")
         for each in (sharded, case)

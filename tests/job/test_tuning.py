@@ -195,7 +195,7 @@ def test_a_frozen_product_keeps_no_input_and_attention_its_output() -> None:
     job = job_of(Tuning(frozen=("layers:0-3",)))  # the embedding is trained
     layer = layer_module(job, *job.kind(False))
     assert job.kind(False).state == PASSED
-    whole = layer_module(job_of(Tuning()), kind=False)
+    whole = layer_module(job_of(Tuning()), kind=0)
     saved = whole.activations - layer.activations
     # the outputs of both norms, and of the activation
     assert saved == 2 * (2 * NUMBERS + 1024 * 1536)
@@ -254,11 +254,11 @@ def products(work: Any, way: int) -> float:
 
 def test_frozen_products_have_one_product_on_their_way_back() -> None:
     job = job_of(Tuning(frozen=("layers:0-1", "output")))
-    frozen = layer_work(job, kind=False, state=PASSED)
-    trained = layer_work(job, kind=False, state=TRAINED)
+    frozen = layer_work(job, kind=0, state=PASSED)
+    trained = layer_work(job, kind=0, state=TRAINED)
     assert products(frozen, 0) == products(frozen, 1) == products(trained, 1) / 2
     assert not any(module.of_weights for module in frozen)
-    below = layer_work(job, kind=False, state=FORWARD_ONLY)
+    below = layer_work(job, kind=0, state=FORWARD_ONLY)
     assert products(below, 0) == products(frozen, 0)
     assert products(below, 1) == 0
     logits = output_work(job)
@@ -267,8 +267,8 @@ def test_frozen_products_have_one_product_on_their_way_back() -> None:
 
 def test_adapters_add_two_products_forward_and_four_backward() -> None:
     job = job_of(tuning_of(8, ("q_proj", "down_proj")))
-    with_them = layer_work(job, kind=False, state=ADAPTED)
-    frozen = layer_work(job, kind=False, state=PASSED)
+    with_them = layer_work(job, kind=0, state=ADAPTED)
+    frozen = layer_work(job, kind=0, state=PASSED)
     each = 2 * 1024 * 8 * ((512 + 512) + (1536 + 512))
     assert products(with_them, 0) - products(frozen, 0) == each
     assert products(with_them, 1) - products(frozen, 1) == 2 * each
@@ -279,7 +279,7 @@ def test_adapters_add_two_products_forward_and_four_backward() -> None:
 def test_a_base_in_4_bits_is_restored_before_every_product() -> None:
     numbers = 4 * 512 * 512 + 3 * 512 * 1536
     low, whole = (
-        layer_work(job_of(Tuning(rank=8, targets=EVERY, base=base)), kind=False, state=ADAPTED)
+        layer_work(job_of(Tuning(rank=8, targets=EVERY, base=base)), kind=0, state=ADAPTED)
         for base in ("nf4", "")
     )
     for way in (0, 1):
@@ -298,8 +298,8 @@ def test_transformers_keep_copies_in_fp32_beside_a_norm_and_the_gate() -> None:
         job_of(Tuning(), kernels=Kernels(implementation=name))
         for name in ("transformer_engine", "eager")
     )
-    whole = layer_module(apart, kind=False).activations
-    more = whole - layer_module(plain, kind=False).activations
+    whole = layer_module(apart, kind=0).activations
+    more = whole - layer_module(plain, kind=0).activations
     assert more == 2 * NUMBERS * (2 + 2) + 1024 * 1536 * 2
     frozen = job_of(tuning_of(8, ("q_proj",)), kernels=Kernels(implementation="eager"))
     layer = layer_module(frozen, *frozen.kind(False))

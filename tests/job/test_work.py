@@ -69,9 +69,9 @@ def test_forward_arithmetic_is_the_model_s(model, tp, cp):
 
 
 def test_backward_is_twice_forward_but_for_flash_attention():
-    plain = layer_work(job(DENSE), kind=False)
+    plain = layer_work(job(DENSE), kind=0)
     assert flops(plain, "backward") == pytest.approx(2 * flops(plain))
-    flash = layer_work(job(DENSE, attention="flash"), kind=False)
+    flash = layer_work(job(DENSE, attention="flash"), kind=0)
     (core,) = [module for module in flash if module.core]
     (old,) = [module for module in plain if module.core]
     assert flops([core]) == pytest.approx(flops([old]) / 2)  # the causal half
@@ -80,7 +80,7 @@ def test_backward_is_twice_forward_but_for_flash_attention():
 
 
 def test_expert_parallelism_shares_weights_not_arithmetic():
-    alone, spread = (layer_work(job(MIXTURE, ep=ep), kind=True) for ep in (1, 4))
+    alone, spread = (layer_work(job(MIXTURE, ep=ep), kind=1) for ep in (1, 4))
     assert flops(spread) == pytest.approx(flops(alone))
     traffic = [sum(k.traffic for m in work for k in m.forward) for work in (alone, spread)]
     assert traffic[1] < traffic[0]
@@ -91,7 +91,7 @@ def test_experts_one_by_one_are_as_much_work_in_more_kernels():
     kernels = dataclasses.replace(grouped.settings.kernels, grouped_experts=False)
     settings = dataclasses.replace(grouped.settings, kernels=kernels)
     single = dataclasses.replace(grouped, settings=settings)
-    both = [layer_work(each, kind=True) for each in (grouped, single)]
+    both = [layer_work(each, kind=1) for each in (grouped, single)]
     assert flops(both[0]) == pytest.approx(flops(both[1]))
     for way in ("forward", "backward"):
         bytes_moved = [sum(k.traffic for m in w for k in getattr(m, way)) for w in both]
@@ -111,7 +111,7 @@ def test_experts_one_by_one_are_as_much_work_in_more_kernels():
 )
 def test_the_fullest_rank_counts_within_a_capacity(kernels, times):
     even, uneven = (
-        {module.name: module for module in layer_work(of(MIXTURE, **more), kind=True)}
+        {module.name: module for module in layer_work(of(MIXTURE, **more), kind=1)}
         for more in ({}, kernels)
     )
     routed = {name for name in even if name.startswith("experts_")}
@@ -123,7 +123,7 @@ def test_the_fullest_rank_counts_within_a_capacity(kernels, times):
 def test_a_clamped_activation_is_many_kernels():
     clamped = dataclasses.replace(MIXTURE, clamp=7.0)
     (plain,), (own,) = (
-        [m for m in layer_work(of(model), kind=True) if m.name == "experts_activation"]
+        [m for m in layer_work(of(model), kind=1) if m.name == "experts_activation"]
         for model in (MIXTURE, clamped)
     )
     seen = TOKENS * 2 * 128
@@ -139,7 +139,7 @@ def test_attention_says_whose_library_it_is(package, gathered, library):
     one = job(DENSE, attention="flash", keeps_gathered=gathered)
     kernels = dataclasses.replace(one.settings.kernels, flash_package=package)
     one = dataclasses.replace(one, settings=dataclasses.replace(one.settings, kernels=kernels))
-    (core,) = [m for m in layer_work(one, kind=False) if m.core]
+    (core,) = [m for m in layer_work(one, kind=0) if m.core]
     assert {kernel.shape.library for way in core.ways for kernel in way} == {library}
 
 
@@ -148,7 +148,7 @@ def test_attention_says_whose_library_it_is(package, gathered, library):
 def test_attention_around_a_ring_has_a_kernel_a_step_and_merges_what_they_give(model, cp):
     """As much arithmetic as with keys and values gathered, over parts of the sequence."""
     ring, whole = (
-        next(module for module in layer_work(one, kind=False) if module.core)
+        next(module for module in layer_work(one, kind=0) if module.core)
         for one in (
             job(model, cp=cp, attention="flash", cp_comm=how) for how in ("p2p", "all_gather")
         )
@@ -171,14 +171,14 @@ def test_attention_around_a_ring_has_a_kernel_a_step_and_merges_what_they_give(m
 def test_a_prediction_layer_is_a_layer_and_an_output():
     model = dataclasses.replace(DENSE, prediction_layers=1)
     found = job(model)
-    parts = flops(layer_work(found, kind=False)) + flops(output_work(found))
+    parts = flops(layer_work(found, kind=0)) + flops(output_work(found))
     joined = 2 * 2 * model.sequence * 2 * model.hidden * model.hidden
     assert flops(prediction_work(found)) == pytest.approx(parts + joined)
 
 
 @given(batch=st.integers(1, 16))
 def test_work_grows_with_samples(batch):
-    one, more = (layer_work(job(DENSE, batch=n), kind=False) for n in (1, batch))
+    one, more = (layer_work(job(DENSE, batch=n), kind=0) for n in (1, batch))
     assert flops(more) == pytest.approx(batch * flops(one))
 
 
@@ -196,9 +196,7 @@ def test_weight_gradients_are_added_up_in_a_pass_of_their_own_unless_that_is_fus
     alone = dataclasses.replace(
         fused, settings=dataclasses.replace(fused.settings, kernels=kernels)
     )
-    for before, after in zip(
-        layer_work(fused, kind=False), layer_work(alone, kind=False), strict=True
-    ):
+    for before, after in zip(layer_work(fused, kind=0), layer_work(alone, kind=0), strict=True):
         assert after.forward == before.forward
         if not before.name.startswith(("linear", "mlp_fc")):
             assert after == before
@@ -249,7 +247,7 @@ MLP = TOKENS * 768 * WIDTH
 def test_bytes_of_a_dense_layer():
     """Attention reads queries, keys and values and writes its output; rotation reads and writes
     queries and keys; the gated activation reads two and writes one, and backward twice that."""
-    found = moved(layer_work(of(DENSE), kind=False))
+    found = moved(layer_work(of(DENSE), kind=0))
     turned = 2 * TOKENS * (256 + 128) * WIDTH
     rope = [("rope", [turned], [turned])] if DENSE.positions == "rope" else []
     assert found == [
@@ -270,19 +268,19 @@ def test_bytes_of_a_dense_layer():
 def test_bytes_of_what_a_layer_may_have_besides():
     """Norms of queries and keys, rotation, dropout that is not fused; fewer groups than ranks."""
     model = dataclasses.replace(DENSE, qk_norm=True, positions="rope", dropout=0.1, gated=False)
-    found = {name: both for name, *both in moved(layer_work(of(model), kind=False))}
+    found = {name: both for name, *both in moved(layer_work(of(model), kind=0))}
     turned = 2 * TOKENS * (256 + 128) * WIDTH
     assert found["qk_norm"] == [[turned], [2 * turned]]
     assert found["rope"] == [[turned], [turned]]
     assert found["mlp_activation"] == [[2 * MLP], [3 * MLP]]
-    unfused = layer_work(of(model, fused_dropout=False), kind=False)
+    unfused = layer_work(of(model, fused_dropout=False), kind=0)
     assert {name: both for name, *both in moved(unfused)}["mlp_residual"] == [
         [7 * HIDDEN], [2 * HIDDEN],
     ]  # fmt: skip
     alone = dataclasses.replace(DENSE, kv_heads=1)
-    (qkv,) = [m for m in layer_work(of(alone), kind=False) if m.name == "linear_qkv"]
+    (qkv,) = [m for m in layer_work(of(alone), kind=0) if m.name == "linear_qkv"]
     assert qkv.forward[0].shape.n == 256 + 2 * 64
-    whole = moved(layer_work(of(DENSE, sequence_parallel=False), kind=False))
+    whole = moved(layer_work(of(DENSE, sequence_parallel=False), kind=0))
     assert whole[0] == ("input_norm", [4 * HIDDEN], [8 * HIDDEN])
 
 
@@ -292,14 +290,14 @@ def test_bytes_of_unfused_attention():
     model = dataclasses.replace(DENSE, dropout=0.1)
     (core,) = [
         module
-        for module in moved(layer_work(of(model, attention="unfused"), kind=False))
+        for module in moved(layer_work(of(model, attention="unfused"), kind=0))
         if module[0] == "core_attention"
     ]
     scores = TOKENS * 1024 * 4 * WIDTH
     product, mask = CORE / 2 + scores, scores * 2.5
     assert core[1] == [product, 2 * scores, product, mask]
     assert core[2] == [product, product, 3 * scores, product, product, mask]
-    plain = layer_work(of(dataclasses.replace(DENSE, dropout=0.0), attention="unfused"), kind=False)
+    plain = layer_work(of(dataclasses.replace(DENSE, dropout=0.0), attention="unfused"), kind=0)
     (attention,) = [module for module in plain if module.core]
     assert [len(way) for way in attention.ways] == [3, 5]
     shape = attention.forward[0].shape
@@ -308,7 +306,7 @@ def test_bytes_of_unfused_attention():
 
 def test_bytes_of_latent_attention():
     """Products to compressed widths are of a rank's own tokens; keys are as wide as queries."""
-    found = moved(layer_work(of(LATENT), kind=False))
+    found = moved(layer_work(of(LATENT), kind=0))
     names = [name for name, *_ in found]
     start = names.index("linear_q_down_proj")
     turned = 2 * TOKENS * 2 * 256 * WIDTH
@@ -323,14 +321,14 @@ def test_bytes_of_latent_attention():
         linear("linear_proj", TOKENS, 192, 512),
     ]
     wide = dataclasses.replace(LATENT, latent=dataclasses.replace(LATENT.latent, query_rank=0))
-    assert linear("linear_q_proj", TOKENS, 512, 256) in moved(layer_work(of(wide), kind=False))
+    assert linear("linear_q_proj", TOKENS, 512, 256) in moved(layer_work(of(wide), kind=0))
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_bytes_of_experts(fused):
     """Each token goes to two of 8, whose products a rank has halves of: all tokens of both ranks
     come. Tokens are put in order and back in two steps, or one."""
-    found = moved(layer_work(of(MIXTURE, fused_permute=fused), kind=True))
+    found = moved(layer_work(of(MIXTURE, fused_permute=fused), kind=1))
     start = [name for name, *_ in found].index("router")
     ordered = 2 * (TOKENS / 2) * 2 * 512 * WIDTH * (1 if fused else 2)
     seen = TOKENS * 2
@@ -348,10 +346,10 @@ def test_bytes_of_experts(fused):
         ("unpermute", [ordered], [ordered]),
     ]
     padded = of(MIXTURE, capacity=1.5, pad_to_capacity=True)
-    more = {name: both for name, *both in moved(layer_work(padded, kind=True))}
+    more = {name: both for name, *both in moved(layer_work(padded, kind=1))}
     assert more["experts_activation"] == [[4.5 * routed], [7.5 * routed]]
     whole = of(MIXTURE, etp=1)
-    (first,) = [m for m in layer_work(whole, kind=True) if m.name == "experts_fc1"]
+    (first,) = [m for m in layer_work(whole, kind=1) if m.name == "experts_fc1"]
     shape = first.forward[0].shape
     assert (shape.m, shape.n, shape.k, shape.copies, shape.grouped) == (
         TOKENS * 2 / 2 / 8, 512, 512, 8, True,
@@ -402,7 +400,7 @@ def test_bytes_of_what_is_quantised(recipe, architecture, read, written, of_weig
     once where products read either; weights once per iteration, here of one micro-batch. Routers
     and outputs are left as they are."""
     low = dataclasses.replace(of(DENSE, quantised=recipe), gpu_architecture=architecture)
-    (fc2,) = [m for m in layer_work(low, kind=False) if m.name == "mlp_fc2"]
+    (fc2,) = [m for m in layer_work(low, kind=0) if m.name == "mlp_fc2"]
     each, of_weight = read * WIDTH + written, read * WIDTH + of_weights
     expected = each * TOKENS * 768 + of_weight * 768 * 512
     assert fc2.forward[0] == (0.0, pytest.approx(expected), None)
@@ -430,8 +428,8 @@ def test_only_products_and_attention_are_arithmetic():
     """Everything else moves bytes alone."""
     case = of(dataclasses.replace(MIXTURE, dropout=0.1, qk_norm=True), attention="unfused")
     every = (
-        *embedding_work(case), *layer_work(case, kind=True), *output_work(case),
-        *layer_work(of(LATENT, quantised="fp8-current"), kind=False),
+        *embedding_work(case), *layer_work(case, kind=1), *output_work(case),
+        *layer_work(of(LATENT, quantised="fp8-current"), kind=0),
     )  # fmt: skip
     kernels = [kernel for module in every for way in module.ways for kernel in way]
     assert all((kernel.flops > 0) == (kernel.shape is not None) for kernel in kernels)
@@ -442,17 +440,17 @@ def test_only_products_and_attention_are_arithmetic():
 
 def test_norms_after_and_beside():
     """Norms after attention and MLP; both beside each other are added once."""
-    after = layer_work(of(dataclasses.replace(DENSE, norm_at="both")), kind=False)
+    after = layer_work(of(dataclasses.replace(DENSE, norm_at="both")), kind=0)
     names = [module.name for module in after]
     assert [name for name in names if "norm" in name] == [
         "input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm",
     ]  # fmt: skip
-    behind = layer_work(of(dataclasses.replace(DENSE, norm_at="output")), kind=False)
+    behind = layer_work(of(dataclasses.replace(DENSE, norm_at="output")), kind=0)
     assert [m.name for m in behind if "norm" in m.name] == [
         "attention_output_norm", "mlp_output_norm",
     ]  # fmt: skip
     for norms in (1, 2):
-        beside = layer_work(of(dataclasses.replace(DENSE, parallel_norms=norms)), kind=False)
+        beside = layer_work(of(dataclasses.replace(DENSE, parallel_norms=norms)), kind=0)
         names = [module.name for module in beside]
         assert "attention_residual" not in names
         assert ("mlp_norm" in names) == (norms == 2)
@@ -469,9 +467,9 @@ def test_operators_one_by_one_move_more_than_fused_kernels() -> None:
         eager, settings=dataclasses.replace(eager.settings, kernels=kernels)
     )
     rows = zip(
-        layer_work(plain, kind=False),
-        layer_work(eager, kind=False),
-        layer_work(compiled, kind=False),
+        layer_work(plain, kind=0),
+        layer_work(eager, kind=0),
+        layer_work(compiled, kind=0),
         strict=True,
     )
     slower = {}

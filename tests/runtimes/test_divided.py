@@ -105,7 +105,7 @@ def test_gradients_of_products_and_norms_wait_beside_all_that_was_kept(
         for gradient in gradients
         if gradient is not None
     }
-    said = gradients_waiting(case, "layer", layer_module(case, kind=False))
+    said = gradients_waiting(case, "layer", layer_module(case, kind=0))
     assert sum(waiting.values()) * case.settings.width == said
     assert sum(box() is not None for box in boxes) == kept
     weights()

@@ -94,7 +94,7 @@ def test_the_policy_keeps_what_is_said(
     shares = shares_kept(case, False)
     expected = sum(
         (1 - shares.get(module.name, 0.0)) * sum(kernel.flops for kernel in module.forward)
-        for module in layer_work(case, kind=False)
+        for module in layer_work(case, kind=0)
     )
     assert again == pytest.approx(expected)
 

@@ -36,7 +36,7 @@ from ilp_planner.job.work import (
     prediction_work,
     step_traffic,
 )
-from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
+from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN, ROUTED
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
     NOT_RECOMPUTED,
@@ -164,7 +164,7 @@ def decoder_rows(
 
 
 def _layer(kind: int) -> str:
-    return "layer with experts" if kind == 1 else LAYER_KINDS[kind].name
+    return "layer with experts" if kind == ROUTED else LAYER_KINDS[kind].name
 
 
 def _along(decoder: Decoder, kinds: Mapping[str, float]) -> Floats:

@@ -28,6 +28,7 @@ from ilp_planner.specs.degrees import (
     nearest_multiple,
     pipeline_misfits,
 )
+from ilp_planner.specs.layer_kinds import DENSE
 from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
@@ -307,7 +308,7 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
             if part in PARTS_OF_EXPERTS:
                 raise UsageError(
                     f"--recompute-modules: found {part} for {name}, which has no experts, expected "
-                    f"some of {', '.join(recomputed_parts(kind=False))}"
+                    f"some of {', '.join(recomputed_parts(kind=DENSE))}"
                 )
     for own, option in JOB_OPTIONS.items():
         degree, value = option.degree, asked[own]
