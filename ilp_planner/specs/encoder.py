@@ -85,6 +85,11 @@ class Encoder:
             raise ValueError(
                 f"full_layers must be at most layers ({self.layers}), found {self.full_layers}"
             )
+        if 0 < self.window < self.token_side:
+            raise ValueError(
+                f"window must be 0 or at least {self.token_side} pixels, the side of a token, "
+                f"found {self.window}"
+            )
         if self.image_size % self.token_side:
             near = max(1, round(self.image_size / self.token_side)) * self.token_side
             raise ValueError(

@@ -53,6 +53,19 @@ def test_windows_see_their_own_patches_and_full_layers_all():
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("full_layers", 5, r"full_layers must be at most layers \(4\), found 5"),
+        ("window", 27, "window must be 0 or at least 28 pixels, the side of a token, found 27"),
+    ],
+)
+def test_figures_that_no_encoder_has(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        Encoder(**SMALL, **{field: value})
+    assert getattr(Encoder(**SMALL, **{field: value + 1 if field == "window" else 4}), field)
+
+
+@pytest.mark.parametrize(
     ("name", "samples", "message"),
     [
         ("qwen3-8b", Samples(images=2), "images: found 2, but qwen3-8b has no encoder of images"),

@@ -4,6 +4,7 @@ Defaults are those of `transformers`' configurations.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ilp_planner.base.limits import LAYERS
@@ -43,7 +44,7 @@ def qwen2_5_vl(vision: Config, whole: Config) -> Encoder:
         **_patches(vision, 14),
         patch_bias=False,
         window=vision.whole("window_size", 112),
-        full_layers=len(vision.wholes("fullatt_block_indexes")) or 4,
+        full_layers=_named_layers(vision, "fullatt_block_indexes", 4),
         projector_norm="patch",
     )
 
@@ -58,8 +59,13 @@ def qwen3_vl(vision: Config, whole: Config) -> Encoder:
         **_patches(vision, 16),
         positions=vision.whole("num_position_embeddings", 2304),
         projector_norm="patch",
-        deepstack=len(vision.wholes("deepstack_visual_indexes")) or DEEPSTACK,
+        deepstack=_named_layers(vision, "deepstack_visual_indexes", 3),
     )
+
+
+def qwen3_5(vision: Config, whole: Config) -> Encoder:
+    """Qwen3.5: as Qwen3-VL, without projectors of inner layers."""
+    return replace(qwen3_vl(vision, whole), deepstack=0)
 
 
 def internvl(vision: Config, whole: Config) -> Encoder:
@@ -110,6 +116,11 @@ def _text(whole: Config) -> Config:
     return whole.inside("text_config") if whole.has("text_config") else whole
 
 
+def _named_layers(vision: Config, key: str, usual: int) -> int:
+    """Return the number of layers that a list names; an empty one names none."""
+    return len(vision.wholes(key)) if vision.has(key) else usual
+
+
 def _side(vision: Config, key: str, default: int) -> int:
     """Return the pixels of a side; a list has those of both sides."""
     found = vision.values.get(key)
@@ -140,8 +151,8 @@ ENCODERS: Mapping[str, Callable[[Config, Config], Encoder]] = {
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "qwen3_vl_moe": qwen3_vl,
-    "qwen3_5": qwen3_vl,
-    "qwen3_5_moe": qwen3_vl,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_moe": qwen3_5,
     "internvl": internvl,
     "llava": llava,
 }

@@ -23,6 +23,11 @@ QWEN3 = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 151936,
     "max_position_embeddings": 262144,
 }  # fmt: skip
+QWEN3_5 = {
+    "vocab_size": 248320, "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64,
+    "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256,
+    "linear_num_value_heads": 48, "max_position_embeddings": 262144,
+}  # fmt: skip
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008,
     "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
@@ -41,6 +46,8 @@ BUILT = (
     ("qwen2_5_vl", QWEN2, {"hidden_size": 1280, "intermediate_size": 3420}, 8_292_166_656),
     ("qwen2_vl", QWEN2, {"embed_dim": 1280, "hidden_size": 3584}, 8_291_375_616),
     ("qwen3_vl", QWEN3, {"deepstack_visual_indexes": [8, 16, 24]}, 8_767_123_696),
+    ("qwen3_5", QWEN3_5, {"deepstack_visual_indexes": []}, 27_356_728_560),
+    ("qwen3_5", QWEN3_5, {}, 27_356_728_560),
     ("llava", LLAMA, CLIP, 7_063_427_072),
 )
 SHIPPED = {
@@ -95,3 +102,16 @@ def test_normed_keys_of_an_encoder():
         read_config(config_of("internvl", text, INTERN | {"use_qk_norm": True}))
     model = read_config(config_of("internvl", text, INTERN))
     assert model.architecture.encoder.tokens == 256
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "field"),
+    [
+        ("qwen3_vl", "deepstack_visual_indexes", "deepstack"),
+        ("qwen2_5_vl", "fullatt_block_indexes", "full_layers"),
+    ],
+)
+def test_an_empty_list_of_layers_names_none(kind, key, field):
+    for layers, count in (([], 0), ([8, 16], 2)):
+        model = read_config(config_of(kind, QWEN3, {key: layers}))
+        assert getattr(model.architecture.encoder, field) == count
