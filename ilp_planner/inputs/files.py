@@ -195,9 +195,12 @@ class InputFiles:
         from ilp_planner.specs.model_reader import is_config
 
         path, digest = choose(self._places("model", reference.name), reference)
-        if not is_config(read_document(path, SpecError)):
+        document = read_document(path, SpecError)
+        if not is_config(document) and "encoder" not in document.text:  # held as it is
             return digest
-        request = Request(files={"model": replace(reference, text=None)}, text_only=True)
+        request = Request(
+            files={"model": replace(reference, text=None)}, text_only=self._text_only(reference)
+        )
         today = InputFiles(request, self.folders)
         today._model_in(request.files["model"])
         return today.held["model"].sha256
@@ -235,9 +238,9 @@ class InputFiles:
         from ilp_planner.specs.model_reader import is_config
 
         document = self.document("model", reference)
-        # Held, it is of text alone already: whoever plans it again has been asked.
-        model = _model_of(document, self.request.text_only or reference.text is not None)
-        if is_config(document):
+        text_only = self._text_only(reference)
+        model = _model_of(document, text_only)
+        if is_config(document) or (text_only and model != _model_of(document, False)):
             from ilp_planner.specs.model_writer import model_text
 
             text = model_text(model, source=f"From {document.name}.")
@@ -245,11 +248,27 @@ class InputFiles:
             self.held["model"] = Reference(name=reference.name, sha256=written.sha256, text=text)
         return model
 
+    def _text_only(self, reference: Reference) -> bool:
+        """Tell whether a model's text alone is planned: that is asked for, or a saved plan holds a
+        model without an encoder of images."""
+        from ilp_planner.specs.model_reader import is_config
+
+        if self.request.text_only or reference.text is None:
+            return self.request.text_only
+        held = Document(reference.name, reference.text)
+        return is_config(held) or not _sees_images(_model_of(held, False))
+
     def _with_samples(self, model: ModelSpec) -> ModelSpec:
         """Return the model with as many tokens and images to a sample as the request says."""
         from ilp_planner.specs.samples import Samples, with_samples
 
         request = self.request
+        for name in ("images", "image_size") if request.text_only else ():
+            if value := getattr(request, name):
+                raise UsageError(
+                    f"{name}: found {value} with `text_only`, which leaves the images out, "
+                    "expected one of the two"
+                )
         samples = Samples(request.sequence, request.images, request.image_size)
         if self.kind != "analytic":
             samples = samples._replace(sequence=None)
@@ -404,6 +423,14 @@ def _model_of(document: Document, text_only: bool) -> ModelSpec:
     from ilp_planner.specs.model_reader import read_model
 
     return read_model(document, text_only=text_only)
+
+
+def _sees_images(model: ModelSpec) -> bool:
+    """Tell whether a model has an encoder of images."""
+    from ilp_planner.specs.decoder import as_decoder
+
+    decoder = as_decoder(model.architecture)
+    return bool(decoder and decoder.encoder)
 
 
 @lru_cache(maxsize=READ)

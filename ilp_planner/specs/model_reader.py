@@ -3,7 +3,7 @@
 `models/README.md` describes the format.
 """
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from ilp_planner.base.file_kinds import FileKind, kind_of_text
 from ilp_planner.base.files import Document, read_document
 from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.specs.architecture import Architecture
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import (
     DeltaNet,
     Experts,
@@ -65,6 +66,8 @@ def read_model(source: Path | str | Document, *, text_only: bool = False) -> Mod
         "decoder: Llama, Mistral, Qwen, DeepSeek and other decoder-only transformers",
     )
     architecture = _read_architecture(root, family)
+    if text_only and isinstance(architecture, Decoder):
+        architecture = replace(architecture, encoder=None)
     root.table("profile", PROFILES, optional=True)
     export = root.table("export", SYSTEMS, optional=True)
     with root.blamed():

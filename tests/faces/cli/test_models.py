@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.base.files import Document
 from ilp_planner.base.library import hub_names, library_files
+from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.model_writer import model_text
 from tests.examples import thinned
 from tests.faces.cli.conftest import Done
 from tests.faces.cli.test_bad_input import refused
@@ -181,3 +184,38 @@ def test_a_model_to_analyse_by_position(ilp_plan: Command) -> None:
     refused(ilp_plan("analyze", "lama3-8b"), 1, "lama3-8b: no such file; did you mean 'llama3-8b'")
     refused(ilp_plan("analyze", "none.json"), 1, "none.json: no such file")
     refused(ilp_plan("analyze", "org/name", "--model", "x"), 2, "--model: found PLAN too")
+
+
+SEEING = {
+    "model_type": "qwen2_vl",
+    "text_config": {
+        "model_type": "qwen2_vl_text", "hidden_size": 64, "intermediate_size": 256,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+        "vocab_size": 1000, "max_position_embeddings": 512,
+    },
+    "vision_config": {"depth": 2, "embed_dim": 64, "num_heads": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.toml"])
+@pytest.mark.parametrize("text_only", [False, True])
+def test_a_plan_keeps_its_images_or_its_text_alone(
+    ilp_plan: Command, name: str, text_only: bool
+) -> None:
+    config = Document("config.json", json.dumps(SEEING))
+    Path("config.json").write_text(config.text)
+    Path("model.toml").write_text(model_text(read_config(config)))
+    asked = ("solve", name, *ON, "--sequence-length", "512")
+    found = ilp_plan(*asked, *("--text-only",) * text_only, "--output", "plan.json")
+    assert found.code == 0, found.err
+    assert ("pixels: 256 of 512 tokens" in found.out) != text_only
+    held = json.loads(Path("plan.json").read_text())["inputs"]["model"]
+    assert ("[architecture.encoder]" in held["text"]) != text_only
+    for changed in ((), ("--accept-changed",)):
+        again = ilp_plan("evaluate", "plan.json", *changed)
+        assert again.code == 0, again.err
+        assert "differs today" not in again.out
+    refused(
+        ilp_plan(*asked, "--text-only", "--images-per-sample", "2"), 2,
+        "--images-per-sample: found 2 with --text-only, which leaves the images out",
+    )  # fmt: skip
