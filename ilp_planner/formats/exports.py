@@ -235,7 +235,7 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
         ]
         raise PlanError(
             f"batching: found {job.batching}, but {runtime} is written with "
-            f"{' or '.join(row.batchings)} samples alone; `{others[-1]}` writes it"
+            f"{' or '.join(row.batchings) or 'equal'} samples alone; `{others[-1]}` writes it"
         )
     exported = cast("Exported", _function(row.function)(job, name, expected))
     if not runtime.scheduler:

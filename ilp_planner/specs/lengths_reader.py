@@ -84,6 +84,11 @@ def of_samples(model: ModelSpec, lengths: Lengths, source: str) -> Decoder:
             f"{source}: found lengths for model {model.name!r} of family {model.family}, expected "
             "a decoder-only transformer (gpt or decoder)"
         )
+    if decoder.encoder:
+        raise SpecError(
+            f"{source}: found lengths for {model.name}, which sees images, expected a model of "
+            "text: images of documents are not modelled; `text_only` plans its text alone"
+        )
     longest, tokens = lengths.longest, decoder.sequence
     if longest > tokens:
         raise SpecError(
@@ -108,8 +113,9 @@ def lengths_text(lengths: Lengths) -> str:
 
 def _pairs(document: Document) -> Iterator[tuple[str, Any, Any]]:
     """Yield the place in the file, the length and the count of each entry."""
-    text = document.text.strip()
-    lines = [(n, line.strip()) for n, line in enumerate(document.text.splitlines(), 1)]
+    whole = document.text.removeprefix("\ufeff")  # spreadsheets mark it
+    text = whole.strip()
+    lines = [(n, line.strip()) for n, line in enumerate(whole.splitlines(), 1)]
     lines = [(n, line) for n, line in lines if line]
     if text.startswith("[") or (text.startswith("{") and not _is_lines(lines)):
         yield from _json(document.name, text)

@@ -59,7 +59,7 @@ def qwen3_vl(vision: Config, whole: Config) -> Encoder:
         **_patches(vision, 16),
         positions=vision.whole("num_position_embeddings", 2304),
         projector_norm="patch",
-        deepstack=_named_layers(vision, "deepstack_visual_indexes", 3),
+        deepstack=_named_layers(vision, "deepstack_visual_indexes", DEEPSTACK),
     )
 
 

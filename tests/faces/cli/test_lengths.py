@@ -36,3 +36,16 @@ def test_fit_judges_samples_of_documents(ilp_plan: Callable[..., Done], tmp_path
     assert "--micro-batch-size: found 2 with packed samples" in refused.err
     alone = ilp_plan("fit", "gpt3-1.3b", "--gpus", "8xH100", "--batching", "packed")
     assert "--batching: found packed without --lengths" in alone.err
+
+
+def test_images_and_lengths_are_refused_together(
+    ilp_plan: Callable[..., Done], tmp_path: Path
+) -> None:
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("\ufeff" + LENGTHS)  # as spreadsheets write it
+    asked = (*SMALL, "--gpus", "2xH100", "--lengths", str(lengths))
+    refused = ilp_plan("fit", "qwen2-vl-2b", *asked)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "found lengths for qwen2-vl-2b, which sees images, expected" in refused.err
+    assert "; --text-only plans its text alone" in refused.err
+    assert ilp_plan("fit", "qwen2-vl-2b", *asked, "--text-only", "--verdict").code == 0
