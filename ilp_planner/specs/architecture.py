@@ -50,7 +50,7 @@ class Architecture(Protocol):
     @property
     def masked(self) -> Mapping[str, float]: ...  # noqa: D102
     @property
-    def tokens(self) -> int: ...  # noqa: D102
+    def tokens(self) -> float: ...  # noqa: D102
     @property
     def tensor_parts(self) -> int: ...  # noqa: D102
     def __hash__(self) -> int: ...

@@ -437,7 +437,7 @@ class Decoder:
         full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""
         s, h, pairs = self.tokens, self.hidden, math.floor(self.pairs(_whole))
         each = 3 if self.gated else 2
-        blocks = {
+        blocks: dict[str, float] = {
             "": 0,
             ATTENTION: 2 * s * self._attention_products()
             + 2 * pairs * (self.query_width + self.value_width),
@@ -451,9 +451,10 @@ class Decoder:
             if mixer:
                 products = h * (mixer.projected + mixer.inner) + mixer.kernel * mixer.convolved
                 blocks[name] = 2 * s * products + s * mixer.scan
-        table = {"output": 2 * s * h * self.head_width}
+        table = {"output": math.floor(2 * s * h * self.head_width)}
         for kind in self._kinds:
-            table[f"{kind.operator}-layer"] = blocks[kind.mixer] + blocks[kind.inner]
+            found = blocks[kind.mixer] + blocks[kind.inner]
+            table[f"{kind.operator}-layer"] = math.floor(found)
         return table
 
     @property
@@ -477,11 +478,11 @@ class Decoder:
         return sum(LAYER_KINDS[kind].mixer == ATTENTION for kind in self.layer_kinds)
 
     @property
-    def tokens(self) -> int:
+    def tokens(self) -> float:
         """Return the tokens of a sample; of documents in it, without padding, in the mean."""
         if self.lengths is None:
             return self.sequence
-        return math.floor(self.lengths.trained(self.sequence))
+        return self.lengths.trained(self.sequence)
 
     @property
     def tensor_parts(self) -> int:

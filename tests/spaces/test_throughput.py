@@ -16,6 +16,7 @@ from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.throughput import (
     WINOGRAD,
+    Iteration,
     above_data_sheet,
     bubble,
     model_flops,
@@ -23,9 +24,11 @@ from ilp_planner.spaces.throughput import (
     physical_seconds,
     throughput,
 )
+from ilp_planner.spaces.throughput import rates_of as rates_of_devices
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.gpus import gpu, table
+from ilp_planner.specs.lengths import FULL, Lengths
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.training import Recompute
@@ -48,6 +51,17 @@ def test_flops_are_those_of_three_passes_without_the_masked_half():
     scores = 2 * (2 * 32 * 32 * 2 * 64) / 2
     assert model_flops(model) == 3 * (2 * 32 * products + scores)
     assert model_flops(gpt(layers=4)) < 2 * model_flops(model)  # the output is there once
+
+
+def test_short_documents_are_counted_exactly():
+    """Documents of 1, 1 and 3 tokens: their mean, of which nothing is cut off."""
+    short = gpt(lengths=Lengths(lengths=(1, 3), counts=(2, 1), batching=FULL))
+    assert short.tokens == pytest.approx(5 / 3)
+    products = 2 * (4 * 64 * 64 + 2 * 4 * 64 * 64) + 64 * 1000
+    assert model_flops(short) == pytest.approx(3 * 2 * 5 / 3 * products, rel=1e-2)  # and few scores
+    device = small_cluster().device
+    done = rates_of_devices(short, "bf16", [device], Iteration(6, 1.0, 0.0, None, 1.0))
+    assert done.tokens == pytest.approx(6 * 5 / 3)
 
 
 def test_the_physical_bound_adds_the_devices_peaks():

@@ -62,7 +62,7 @@ class OnGpu(NamedTuple):
     found: Sized | None
     steps: float = 0.0
     batch: int = 0
-    sample: int = 0
+    sample: float = 0
     refused: str = ""
 
 

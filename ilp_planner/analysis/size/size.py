@@ -329,7 +329,7 @@ def steps_of(tokens: float, problem: Problem[Any]) -> float:
     return math.ceil(tokens / (problem.global_batch * tokens_of_sample(problem)))
 
 
-def tokens_of_sample(problem: Problem[Any]) -> int:
+def tokens_of_sample(problem: Problem[Any]) -> float:
     """Return the tokens of a sample; 0 if samples have none."""
     assert problem.spec is not None
-    return int(problem.spec.architecture.tokens)
+    return problem.spec.architecture.tokens

@@ -17,7 +17,7 @@ NONE = "none: not every set of nodes has been bounded"
 OPEN = "open: plans of other sets of nodes may be missing in the table"
 
 
-def tokens_of(problem: Problem[Any]) -> int:
+def tokens_of(problem: Problem[Any]) -> float:
     """Return the tokens of an iteration; 0 if samples have none or the model is not known."""
     spec = problem.spec
     return 0 if spec is None else problem.global_batch * spec.architecture.tokens
@@ -94,7 +94,7 @@ def aim_object(problem: Problem[Any], aim: Aim | None) -> dict[str, Any] | None:
     }
 
 
-def _best_object(one: Best, aim: Aim, tokens: int) -> dict[str, Any]:
+def _best_object(one: Best, aim: Aim, tokens: float) -> dict[str, Any]:
     known = not math.isnan(one.on.hourly)
     once = one.on.seconds * one.on.hourly / HOUR if known else None
     return {

@@ -82,7 +82,7 @@ def problem_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
     cluster = problem.cluster
     used = _devices_of(cluster, plan)
     tokens = 0 if problem.spec is None else problem.spec.architecture.tokens
-    batch = f"{problem.global_batch} x {tokens}" if tokens else str(problem.global_batch)
+    batch = f"{problem.global_batch} x {tokens:.0f}" if tokens else str(problem.global_batch)
     where = describe_types(cluster, used)
     return f"{problem.model} on {where}, {nodes_text(problem, plan)}, batch {batch}"
 

@@ -46,7 +46,7 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     yield (
         "the run",
         f"{model}, {tokens} tokens in at most {limit}: {known.steps:,.0f} "
-        f"{'step' if known.steps == 1 else 'steps'} of {known.batch} x {known.sample}",
+        f"{'step' if known.steps == 1 else 'steps'} of {known.batch} x {known.sample:.0f}",
     )
     yield "failures", failures_text(wish)
     late = [
