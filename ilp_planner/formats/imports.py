@@ -42,11 +42,12 @@ def as_it_is(word: str) -> list[str]:
 class Import(NamedTuple):
     """The import of a training system's files or launches.
 
-    module: with its table. name: as commands take it. kind: of its files. program: patterns of the
-    words that start it, in order. having: a pattern; one option or word of a launch must match it.
-    Empty: none must.
+    module: with its table, which is called `table` there. name: as commands take it. kind: of its
+    files. program: patterns of the words that start it, in order. having: a pattern; one option or
+    word of a launch must match it. Empty: none must.
     syntax: of the words behind these: `options`, `overrides`, or names of `files` with others.
-    section: that the keys of its files stand in, in the table.
+    section: that the keys of its files stand in, in the table. says: the key that the last word of
+    the program says as well; empty: none.
     """
 
     module: str
@@ -56,8 +57,11 @@ class Import(NamedTuple):
     having: str = ""
     syntax: str = "options"
     section: str = ""
+    says: str = ""
+    table: str = "SYSTEM"
 
 
+FACTORY = "LLAMA_FACTORY"
 SWIFT = ("pt", "sft", "rlhf")
 IMPORTS: tuple[Import, ...] = (
     Import(
@@ -101,6 +105,16 @@ IMPORTS: tuple[Import, ...] = (
         FileKind.TRAINER,
         (r"(.*/)?(llamafactory|lmf)-cli", "train"),
         syntax="files",
+        table=FACTORY,
+    ),
+    # Its version 1 has a command for each kind of training.
+    Import(
+        "trainer",
+        "llama-factory",
+        program=(r"(.*/)?(llamafactory|lmf)-cli", "sft|dpo|rm"),
+        syntax="files",
+        says="stage",
+        table=FACTORY,
     ),
     Import(
         "trainer",
@@ -108,6 +122,7 @@ IMPORTS: tuple[Import, ...] = (
         program=(r"(.*/)?src/train\.py",),
         having=r".*\.ya?ml",
         syntax="files",
+        table=FACTORY,
     ),
     Import("trainer", "deepspeed", FileKind.DEEPSPEED, section="deepspeed."),
     Import(
@@ -153,7 +168,7 @@ class Recognised(NamedTuple):
 def system_of(row: Import) -> System:
     """Return the table of a system."""
     module = importlib.import_module(f"ilp_planner.formats.imported.{row.module}")
-    found: System = module.SYSTEM
+    found: System = getattr(module, row.table)
     return found
 
 
@@ -215,6 +230,7 @@ def recognise_words(
     modules = [Path(one) for one in variables.get("PYTHONPATH", "").split(":") if one]
     here = Files(folder or Path(), texts or {}, tuple(modules))
     pairs = [
+        *([(row.says, words[at - 1])] if row.says else []),
         *launcher_files(words[: at - len(row.program)], here),
         *with_files(pairs_of(row.syntax, rest, find_open, here), here),
     ]

@@ -27,6 +27,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.job.shard import eager
 from ilp_planner.settings.table import SETTINGS
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
@@ -227,9 +228,14 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
         head = f"Megatron-LM cannot train the model ({error})"
     else:
         tuning = job.settings.tuning
-        if not (tuning.base or tuning.adapters):
+        if tuning.base:
+            found = "a base in 4 bits"
+        elif tuning.adapters:
+            found = f"adapters beside {tuning.targets[0]}"
+        elif eager(job):
+            found = "layers as transformers has them"
+        else:
             return Chosen(job)
-        found = "a base in 4 bits" if tuning.base else f"adapters beside {tuning.targets[0]}"
         head = f"Megatron-LM has not {found}"
     spaces = [_space_of(name) for name in RUNTIMES if "@" not in name and name != MEGATRON.name]
     able = [(space, *said) for space in spaces if (said := _tried(space.runtime, job, cluster))]

@@ -18,7 +18,7 @@ class Uncounted(NamedTuple):
     """The row of a key that is not counted, unless its value is one of these. text: what is not."""
 
     text: str
-    unless: tuple[Any, ...] = (False, 0, "", "none")
+    unless: tuple[Any, ...] = (False, 0, "", "none", "false")
 
 
 # An argument; arguments by value; or what makes them of a value, with a ValueError for one that is
@@ -41,6 +41,11 @@ def switch(on: Arguments, off: Arguments | None = None) -> Mapping[Any, Argument
     """Return a row for true and false, also as words of a command line."""
     off = off or {}
     return {True: on, False: off, "true": on, "false": off}
+
+
+def truth(value: Any) -> bool:
+    """Tell whether a switch is on, in the words of a file or of a command line."""
+    return value is not None and str(value).lower() not in ("false", "0", "none", "no")
 
 
 def window(value: Any) -> Arguments:

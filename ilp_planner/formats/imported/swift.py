@@ -13,6 +13,7 @@ from ilp_planner.formats.imported.rows import (
     Uncounted,
     both_activations,
     only,
+    truth,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
 from ilp_planner.specs.tuning import BRIDGE_TARGETS
@@ -31,6 +32,29 @@ def _nothing(value: Any) -> Arguments:
     return {}
 
 
+def _images(reading: Reading) -> None:
+    """Say what of a model with images is trained: its language model alone, where nothing is said
+    (`megatron_args.py: _init_multimodal_full`). Of a model of text these keys mean nothing."""
+    given = reading.given
+    frozen = truth(given.get("freeze_vit", True))
+    # A module of transformers; frozen by default, else with checkpoints of each layer.
+    reading.encoder_is = {"whole": True, "frozen": frozen, "recomputed": not frozen}
+    if not reading.sees():
+        return
+    key = "freeze_llm"
+    if truth(given.get(key)):
+        raise reading.error(key, given[key], "false: a frozen language model is not modelled")
+    key = "freeze_aligner"
+    aligner = truth(given.get(key, True))
+    if aligner != frozen and given.get("freeze_vit" if aligner else key) is not None:
+        than = "frozen, as the encoder is" if frozen else "trained, as the encoder is"
+        reading.remarks.append(f"{key}: not counted: {str(aligner).lower()}; counted as {than}")
+    if not frozen and "settings.tuning.rank" in reading.said:
+        reading.remarks.append(
+            "freeze_vit: not counted: adapters in the encoder; counted as frozen without them"
+        )
+
+
 def _head(reading: Reading) -> None:
     """Say the outputs of the head of a classifier, a reward model, or a model of embeddings."""
     given = reading.given
@@ -44,11 +68,6 @@ def _head(reading: Reading) -> None:
         reading.remarks.append("task_type: embedding: counted with a head of one number")
 
 
-def _on(value: Any) -> bool:
-    """Tell whether a switch is on, as it is by default."""
-    return str(value).lower() not in ("false", "0")
-
-
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
@@ -56,9 +75,7 @@ def _finish(reading: Reading) -> None:
         reading.adapters(
             ("lora_rank", 8), ("target_modules", BRIDGE_TARGETS), ("lora_dropout", 0.05)
         )
-    frozen = _on(given.get("freeze_vit"))
-    # A module of transformers; frozen by default, else with checkpoints of each layer.
-    reading.encoder_is = {"whole": True, "frozen": frozen, "recomputed": not frozen}
+    _images(reading)
     _head(reading)
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
@@ -85,7 +102,9 @@ ROWS: dict[str, Says] = {
     **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "target_modules"), _nothing),
     "freeze_parameters": _frozen,
     "freeze_parameters_ratio": _frozen,
+    "freeze_parameters_regex": _frozen,
     "trainable_parameters": _frozen,
+    "trainable_parameters_regex": _frozen,
     # a generative reranker is a causal language model, whose answers are yes and no
     "task_type": only(
         "causal_lm", "generative_reranker", *HEADS, otherwise="causal_lm, seq_cls or embedding"
@@ -111,7 +130,8 @@ ROWS: dict[str, Says] = {
         "documents of like lengths in a micro-batch; counted as full samples"
     ),
     "padding_free": Uncounted(
-        "samples of different lengths in one; counted as full ones", (True, "true")
+        "samples of different lengths, one behind another (`--lengths` of `solve`, with "
+        "`--batching packed`); counted as full ones"
     ),
     "teacher_model": Uncounted("the teacher"),
     "moe_router_dtype": only("none", "fp32", "fp64", None),

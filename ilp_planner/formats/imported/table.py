@@ -298,9 +298,11 @@ class Reading:
         """
         for name, samples in usual.items():
             self.say(name, 2 * self.number(name, samples), key)
+        # Adapters that are switched off are the reference, and a reward model needs none.
+        alone = self.given[key] == "rm" or "settings.tuning.rank" in self.said
         self.remarks.append(
-            f"{key}: {self.given[key]}: a sample is two answers, each counted as one; the "
-            "reference model is not counted"
+            f"{key}: {self.given[key]}: a sample is two answers, each counted as one"
+            f"{'' if alone else '; the reference model is not counted'}"
         )
 
     def layers(self) -> int:
@@ -310,11 +312,24 @@ class Reading:
         ------
         SpecError: the library has no such model.
         """
+        found = self._named()
+        return int(str(found[0]["num_layers"])) if found else 0
+
+    def sees(self) -> bool:
+        """Tell whether the model that is named has an encoder of images.
+
+        Raises
+        ------
+        SpecError: it is not here.
+        """
+        found = self._named()
+        return bool(found and found[2])
+
+    def _named(self) -> tuple[dict[str, Value], list[str], Encoder | None] | None:
         named = self.said.get(MODEL)
         if not isinstance(named, str):
-            return 0
-        values, *_ = model_arguments(named, self.source, self.keys.get(MODEL, "model"))
-        return int(str(values["num_layers"]))
+            return None
+        return model_arguments(named, self.source, self.keys.get(MODEL, "model"))
 
     def usual_length(self, key: str, tokens: int = 2048) -> None:
         """Say the tokens of a sample where nothing does. key: that would, for the remark."""
@@ -558,7 +573,9 @@ def _features(reading: Reading) -> dict[str, Any]:
         return head
     has = dict(reading.encoder_is)
     if has.pop("frozen", False) and "settings.tuning.rank" not in reading.said:
-        reading.said["settings.tuning.frozen"] = ("encoder",)
+        before = reading.said.get("settings.tuning.frozen") or ()
+        assert isinstance(before, tuple)
+        reading.said["settings.tuning.frozen"] = (*before, "encoder")
     return head | {"encoder": replace(reading.encoder, **has)}
 
 

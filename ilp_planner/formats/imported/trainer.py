@@ -15,6 +15,7 @@ from ilp_planner.formats.imported.rows import (
     each,
     only,
     switch,
+    truth,
 )
 from ilp_planner.formats.imported.table import (
     EACH,
@@ -81,23 +82,23 @@ def _offloaded(value: Any) -> Arguments:
     return {"optimizer_cpu_offload": True}
 
 
-def _finish(reading: Reading) -> None:
-    """Say precisions and lengths where only their absence says them."""
+def _finish(reading: Reading, version: int | None = None) -> None:
+    """Say precisions and lengths where only their absence says them. version: of LLaMA-Factory;
+    None: unless its own keys say so, it is another program."""
     said, given = reading.said, reading.given
+    if version is None and {"stage", "template"} <= given.keys():
+        version = 0
     if not {"max_seq_length", "max_length", "model_max_length", "cutoff_len"} & given.keys():
         reading.usual_length("cutoff_len")
+    if version is not None:
+        _of_llama_factory(reading, version)
     if said.get("recompute_granularity") == "full":
         said.setdefault("recompute_method", "uniform")
         said.setdefault("recompute_num_layers", 1)
-    said.setdefault("micro_batch_size", 8)
-    stage = given.get("stage")
-    if stage in PAIRS:
-        reading.pairs("stage", {name: 8 for name in SIZES if name in said})
-    elif stage == "kto":
-        reading.remarks.append("stage: kto: the reference model and its pairs are not counted")
+    said.setdefault("micro_batch_size", 1 if version else 8)
     if given.get("do_predict") and not given.get("do_train"):
         raise reading.error("do_predict", True, "do_train: true: nothing is trained")
-    way = _way(reading)
+    way = _way(reading, version)
     for text in NARROWER.get(str(given.get("optim")).lower(), ()):
         reading.remarks.append(f"optim: not counted: {text}")
     if way == "lora":
@@ -106,14 +107,47 @@ def _finish(reading: Reading) -> None:
         raise reading.error(bits, given[bits], "none without adapters (lora)")
     elif way == "freeze":
         _frozen(reading)
+    stage = given.get("stage")
+    if stage in PAIRS:
+        reading.pairs("stage", {name: 8 for name in SIZES if name in said})
+    elif stage == "kto":
+        reading.remarks.append("stage: kto: the reference model and its pairs are not counted")
     if STEPS not in said and "global_batch_size" not in said:
         reading.say(STEPS, 1)
 
 
-def _way(reading: Reading) -> Any:
-    """Return the method of training, as `lora` or `freeze`, by the key of either version of
-    LLaMA-Factory."""
-    return reading.given.get("finetuning_type") or reading.given.get("peft_config.name")
+def _finish_factory(reading: Reading) -> None:
+    """Say what a job of LLaMA-Factory has besides; its version 1 has another key for the model."""
+    _finish(reading, int(reading.given.get("model_name_or_path") is None))
+
+
+def _way(reading: Reading, version: int | None) -> Any:
+    """Return what of the model is trained, in the words of both versions of LLaMA-Factory."""
+    own = "lora" if version == 0 else None  # where nothing says it
+    return reading.given.get("finetuning_type") or reading.given.get("peft_config.name") or own
+
+
+def _of_llama_factory(reading: Reading, version: int) -> None:
+    """Say what LLaMA-Factory does where nothing asks otherwise: every layer is recomputed, version
+    1 trains in bf16, and version 0 freezes the encoder of images (`model_utils/checkpointing.py`,
+    `hparams/finetuning_args.py`, `v1/config/training_args.py`)."""
+    given = reading.given
+    off, on = given.get("disable_gradient_checkpointing"), given.get(RECOMPUTES)
+    if not truth(off) and (on is None or truth(on)):
+        reading.said.update(AGAIN)
+    if version and given.get("bf16") is None:
+        reading.said.setdefault("bf16", True)
+    if version or not reading.sees():
+        return
+    for key, frozen in FREEZES.items():
+        found = frozen if given.get(key) is None else truth(given[key])
+        if key == ENCODER:
+            recomputed = reading.said.get("recompute_granularity") == "full"
+            reading.encoder_is = {"whole": True, "frozen": found, "recomputed": recomputed}
+        elif key == "freeze_language_model" and found:
+            raise reading.error(key, found, "false: a frozen language model is not modelled")
+        elif given.get(key) is not None and found is not reading.encoder_is["frozen"]:
+            reading.remarks.append(f"{key}: not counted: {given[key]}; counted as the encoder is")
 
 
 def _adapters(reading: Reading) -> None:
@@ -162,6 +196,17 @@ def _frozen(reading: Reading) -> None:
     reading.say("settings.keeps_gathered", True)
 
 
+RECOMPUTES = "enable_activation_checkpointing"  # of version 1
+ENCODER = "freeze_vision_tower"
+# Parts of a model with images that are frozen where nothing says it, the encoder first.
+FREEZES = {ENCODER: True, "freeze_multi_modal_projector": True, "freeze_language_model": False}
+# Keys of these ways, which are read together.
+OF_WAYS = (
+    *("lora_rank", "lora_target", "lora_dropout", "use_llama_pro"),
+    *("peft_config.r", "peft_config.target_modules", "peft_config.lora_dropout"),
+    *(f"{section}freeze_{what}" for section in ("", "peft_config.")
+      for what in ("trainable_layers", "trainable_modules", "extra_modules")),
+)  # fmt: skip
 BITS = ("quantization_bit", "quant_config.name")
 SIZES = ("micro_batch_size", "global_batch_size")
 WAY = "full, lora or freeze: other ways to train few parameters are not modelled"
@@ -257,7 +302,7 @@ TRAINER: dict[str, Says] = {
     },
     "finetuning_type": only("full", "lora", "freeze", otherwise=WAY),
     "use_peft": only(False, otherwise=f"false: {WAY.partition(': ')[2]}"),
-    "lora_rank": lambda value: {},
+    **dict.fromkeys((*OF_WAYS, *FREEZES, RECOMPUTES), lambda value: {}),
     "quantization_bit": only(None, 4, otherwise="none or 4: other widths are not modelled"),
     "quantization_method": lambda value: {},
     "stage": {
@@ -358,3 +403,4 @@ SYSTEM = System(
     finish=_finish,
     variables=("NPROC_PER_NODE", "NNODES"),
 )  # fmt: skip
+LLAMA_FACTORY = SYSTEM._replace(finish=_finish_factory)

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import yaml
 
 import ilp_planner as ilp
 from ilp_planner.base.library import known_names
@@ -56,3 +58,13 @@ def test_a_job_that_none_runs_has_a_verdict_without_times(ilp_plan: Command) -> 
     assert done.code == 0, done.err
     assert "DeepSpeed can, but does not run this job: settings.cp: found 2" in done.out
     assert "takes  " not in done.out
+
+
+def test_layers_of_transformers_have_a_verdict(ilp_plan: Command, tmp_path: Path) -> None:
+    """Frozen ones of LLaMA-Factory: no adapters, and no layers of Megatron-LM."""
+    text = {"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft", "finetuning_type": "freeze"}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**text, "cutoff_len": 512, "bf16": True}))
+    done = ilp_plan("fit", tmp_path / "run.yaml", "--gpus", "2xH100", "--time-limit", "0.1")
+    assert done.code == 0, done.err
+    assert "Megatron-LM has not layers as transformers has them: judged as" in done.out
+    assert "takes  " in done.out

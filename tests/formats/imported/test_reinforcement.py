@@ -150,6 +150,30 @@ def test_models_of_images_have_their_encoder() -> None:
     assert not adapted.settings.tuning.frozen
 
 
+def test_parts_of_models_of_images_that_swift_freezes_are_not_dropped() -> None:
+    name = "/m/Qwen2.5-VL-7B-Instruct"
+    with pytest.raises(SpecError, match="freeze_llm: found 'true', expected false: a frozen"):
+        job_of("ms-swift", None, model=name, freeze_llm="true")
+    assert job_of("ms-swift", None, freeze_llm="true") == job_of("ms-swift", None)  # of text
+    for said in ({}, {"freeze_aligner": "true"}, {"freeze_vit": False, "freeze_aligner": False}):
+        remarks = arguments_of("ms-swift", None, model=name, **said).remarks
+        assert not any(one.startswith("freeze_aligner") for one in remarks)
+    for said in ({"freeze_aligner": "false"}, {"freeze_vit": "false"}):
+        remarks = arguments_of("ms-swift", None, model=name, **said).remarks
+        assert any(one.startswith("freeze_aligner: not counted: ") for one in remarks)
+    for key in ("freeze_parameters_regex", "trainable_parameters_regex"):
+        with pytest.raises(SpecError, match=f"{key}: found '.*layers.*', expected no frozen"):
+            job_of("ms-swift", None, **{key: ".*layers.*"})
+
+
+@pytest.mark.parametrize("key", ["packing", "padding_free", "group_by_length"])
+def test_samples_of_documents_of_swift_are_counted_as_full_ones(key: str) -> None:
+    for value in (True, "true", False, "false"):
+        remarks = arguments_of("ms-swift", None, **{key: value}).remarks
+        told = any(one.startswith(f"{key}: not counted: ") for one in remarks)
+        assert told == (str(value).lower() == "true")
+
+
 def test_swift() -> None:
     job = job_of("ms-swift", None)
     assert (job.world, job.tp, job.pp, job.dp) == (8, 2, 2, 2)

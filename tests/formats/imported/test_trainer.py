@@ -262,3 +262,46 @@ def test_what_is_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(SpecError, match=r"^run\.yaml: ") as error:
         job_of("llama-factory", **changed)
     assert said in str(error.value)
+
+
+def test_llama_factory_recomputes_layers_unless_it_is_told_otherwise() -> None:
+    newer = {"model_name_or_path": None, "model": "Qwen/Qwen3-0.6B", "bf16": None}
+    for said, off in (({}, {"disable_gradient_checkpointing": True}),
+                      (newer, {"enable_activation_checkpointing": "false"})):  # fmt: skip
+        assert job_of("llama-factory", **said).settings.recompute.granularity == "full"
+        assert job_of("llama-factory", **said, **off).settings.recompute.granularity == "none"
+        assert job_of("llama-factory", **said).settings.precision == "bf16"
+
+
+def test_llama_factory_trains_adapters_where_nothing_says_what() -> None:
+    assert job_of("llama-factory", finetuning_type=None).settings.tuning.rank == 8
+    assert job_of("llama-factory").settings.tuning.rank == 0
+
+
+def test_the_encoder_of_llama_factory_is_frozen_unless_it_is_told_otherwise() -> None:
+    seen = {"model_name_or_path": "Qwen/Qwen2.5-VL-7B-Instruct"}
+    assert job_of("llama-factory", **seen).settings.tuning.frozen == ("encoder",)
+    trained = job_of("llama-factory", **seen, freeze_vision_tower=False)
+    assert not trained.settings.tuning
+    assert trained.model.encoder is not None
+    assert trained.model.encoder.recomputed
+    first = job_of("llama-factory", **seen, finetuning_type="freeze").settings.tuning.frozen
+    assert {"embedding", "output", "encoder"} < {*first}
+    with pytest.raises(SpecError, match="freeze_language_model: found true, expected false"):
+        job_of("llama-factory", **seen, freeze_language_model=True)
+    remarks = arguments_of("llama-factory", **seen, freeze_multi_modal_projector=False).remarks
+    assert any(one.startswith("freeze_multi_modal_projector: not counted: ") for one in remarks)
+    assert not any("not about the plan: " in one and "freeze_" in one for one in remarks)
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo", "rm"])
+def test_commands_of_llama_factory_say_the_stage(tmp_path: Path, command: str) -> None:
+    text = {"model": "Qwen/Qwen3-0.6B", "train_dataset": "a", "micro_batch_size": 2}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**text, "cutoff_len": 512}))
+    found = recognise_words(["llamafactory-cli", command, "run.yaml"], folder=tmp_path)
+    assert found is not None
+    args = read(found, 8)
+    assert job_of_arguments(args).micro_batch == (2 if command == "sft" else 4)
+    said = [one for one in args.remarks if one.startswith(f"stage: {command}: ")]
+    assert len(said) == (command != "sft")
+    assert ("reference" in " ".join(said)) == (command == "dpo")
