@@ -2729,15 +2729,16 @@ def woven(M, forward, backward, half):
     return max(free)
 
 
-def judge_job(plans, cases, plan, objective):
+def judge_job(plans, cases, plan, objective, said=()):
     """Return (seconds, [(seconds of a micro-batch, None) per stage], faults, what is not checked)
-    of a plan, with the choice of settings whose seconds are nearest to the objective."""
+    of a plan. The settings are those of the choice that gives its seconds, or of several the one
+    whose stages are nearest. said: what the file says that stages take."""
     faults: list[str] = []
     unknown: list[str] = []
     stages, settings = get(plan, "stages", list), get(plan, "settings", dict)
     virtual = get(plan, "virtual", int, 1, 1 << 9)
     M, L = get(plan, "micro_batches", int, 1), plans["layers"]
-    cp, pp = get(settings, "cp", int, 1), len(stages) // virtual
+    cp, pp = get(settings, "cp", int, 1, MOST_DEVICES), len(stages) // virtual
     if not stages or len(stages) % virtual:
         raise RefusedError(f"plan.stages: found {len(stages)}, expected {virtual} on every rank")
     first = stages[0]
@@ -2745,8 +2746,19 @@ def judge_job(plans, cases, plan, objective):
     size = typed(samples[0] if samples else None, "samples", int, 1)
     place = RANK_ORDERS.index(order) if order in RANK_ORDERS else -1
     experts = get(settings, "ep", int), get(settings, "etp", int)
-    key = (get(first, "tp", int, 1) // cp, cp, *experts, len(samples), pp, size, place)
+    key = (
+        get(first, "tp", int, 1, MOST_DEVICES) // cp,
+        cp,
+        *experts,
+        len(samples),
+        pp,
+        size,
+        place,
+    )
     width = key[0] * cp
+    if key[4] * width * pp != plans["devices"] or key not in cases:
+        faults.append(f"degrees {', '.join(map(str, key))}: none of the set")
+        return Fraction(0), [], faults, unknown
     if get(plan, "global_batch", int) != plans["batch"] or M * size * key[4] != plans["batch"]:
         faults.append(f"{M} micro-batches of {size} samples of {key[4]} replicas")
     position = 0
@@ -2759,11 +2771,14 @@ def judge_job(plans, cases, plan, objective):
         every = range(key[4])
         blocks = [(rank * key[4] + d if key[7] < 1 else d * pp + rank) * width for d in every]
         expected = [x for block in blocks for x in range(block, block + width)]
-        same = stage.get("tp") == width and stage.get("samples") == [size] * key[4]
-        if get(stage, "devices", list) != expected or not same:
+        own = [
+            [typed(x, name, int, 0) for x in get(stage, name, list)]
+            for name in ("devices", "samples")
+        ]
+        if own != [expected, [size] * key[4]] or get(stage, "tp", int) != width:
             faults.append(f"stage {s}: other devices, degrees or samples than its rank has")
-    if position != L + 2 or key[4] * width * pp != plans["devices"] or key not in cases:
-        faults.append(f"{position} elements, degrees {', '.join(map(str, key))}: none of the set")
+    if position != L + 2:
+        faults.append(f"{position} elements, expected {L + 2}")
         return Fraction(0), [], faults, unknown
     again = get(settings, "recompute", dict)
     way = get(again, "granularity", str)
@@ -2788,18 +2803,30 @@ def judge_job(plans, cases, plan, objective):
         most = dict(job.ways()).get(way, lambda _: None)(1) if virtual == 1 else None
         if min(counts) < 0 or (most and any(map(operator.gt, held, most))):
             continue
-        found = job.seconds(counts, way, 0)
-        if nearest is None or abs(found - objective) < abs(nearest[0] - objective):
-            last = len(counts) - 1
-            each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
-                    for s, x in enumerate(counts)]  # fmt: skip
-            nearest = found, [(x, None) for x in each], bool(most)
+        found, last = job.seconds(counts, way, 0), len(counts) - 1
+        each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
+                for s, x in enumerate(counts)]  # fmt: skip
+        off = abs(found - objective), sum(abs(x - y) for x, y in zip(each, said, strict=False))
+        if nearest is None or off < nearest[3]:
+            nearest = found, [(x, None) for x in each], bool(most), off
     if nearest is None:
         faults.append("memory: a rank has more layers than fit, with every choice of settings")
         return Fraction(0), [], faults, unknown
     if not nearest[2]:
         unknown.append("memory of this plan")
     return *nearest[:2], faults, unknown
+
+
+def stage_seconds(root):
+    """Return what the file says that stages take; nothing if it does not say so of all."""
+    evaluation = root.get("evaluation")
+    listed = evaluation.get("stages") if isinstance(evaluation, dict) else None
+    found = [
+        one.get("time_s") if isinstance(one, dict) else None
+        for one in (listed if isinstance(listed, list) else ())
+    ]
+    numbers = all(isinstance(x, Fraction | int) for x in found)
+    return found if numbers else []
 
 
 def agree_job(text, plans):
@@ -3195,7 +3222,8 @@ def check(root: Any) -> dict[str, Any]:
     unknown: list[str] = []
     if "training" in plans:
         objective = get(get(root, "result", dict), "objective_s", Fraction, 0, MOST_SECONDS)
-        seconds, stages, faults, unknown = judge_job(plans, cases, plan, objective)
+        said_s = stage_seconds(root)
+        seconds, stages, faults, unknown = judge_job(plans, cases, plan, objective, said_s)
     elif "space" in plans:
         seconds, stages, faults = judge_layers(costs, plans, cases, plan)
     else:

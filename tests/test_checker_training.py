@@ -127,11 +127,11 @@ def test_plans_are_judged_alike(seed: int) -> None:
         if not evaluation.legal or problem.space.outside(problem, plan) is not None:
             continue
         own, time = read(encode_plan(plan)), evaluation.iteration_time
-        seconds, stages, faults, unknown = checker.judge_job(plans, cases, own, time)
+        times = [stage.time for stage in evaluation.stages]
+        seconds, stages, faults, unknown = checker.judge_job(plans, cases, own, time, times)
         assert not faults
         if "this schedule" not in " ".join(unknown):
             assert seconds == pytest.approx(time, rel=1e-9)
-            times = [stage.time for stage in evaluation.stages]
             assert [x for x, _ in stages] == pytest.approx(times, rel=1e-9)
 
 
@@ -255,6 +255,19 @@ def test_an_edited_plan_is_legal_only_if_the_judge_says_so(seed: int) -> None:
     record, _, problem = small()
     found = edited(record, random.Random(seed), ("plan", "stages"))
     assert_judged_alike(found, problem)
+
+
+@pytest.mark.parametrize("key", ["tp", "samples", "cp", "micro_batches", "virtual"])
+def test_a_plan_with_large_numbers_takes_no_memory(key: str) -> None:
+    found = json.loads(json.dumps(small()[0]))
+    plan = found["plan"]
+    for place in (*plan["stages"], plan["settings"], plan):
+        if key in place:
+            place[key] = [10**30] if key == "samples" else 10**30
+    try:
+        assert checker.check(read(found))["faults"]
+    except checker.RefusedError as error:
+        assert "10000000000" in str(error)
 
 
 @given(SEEDS)
