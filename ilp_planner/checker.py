@@ -2746,15 +2746,8 @@ def judge_job(plans, cases, plan, objective, said=()):
     size = typed(samples[0] if samples else None, "samples", int, 1)
     place = RANK_ORDERS.index(order) if order in RANK_ORDERS else -1
     experts = get(settings, "ep", int), get(settings, "etp", int)
-    key = (
-        get(first, "tp", int, 1, MOST_DEVICES) // cp,
-        cp,
-        *experts,
-        len(samples),
-        pp,
-        size,
-        place,
-    )
+    tp = get(first, "tp", int, 1, MOST_DEVICES) // cp
+    key = (tp, cp, *experts, len(samples), pp, size, place)
     width = key[0] * cp
     if key[4] * width * pp != plans["devices"] or key not in cases:
         faults.append(f"degrees {', '.join(map(str, key))}: none of the set")
@@ -2771,11 +2764,11 @@ def judge_job(plans, cases, plan, objective, said=()):
         every = range(key[4])
         blocks = [(rank * key[4] + d if key[7] < 1 else d * pp + rank) * width for d in every]
         expected = [x for block in blocks for x in range(block, block + width)]
-        own = [
+        held = [
             [typed(x, name, int, 0) for x in get(stage, name, list)]
             for name in ("devices", "samples")
         ]
-        if own != [expected, [size] * key[4]] or get(stage, "tp", int) != width:
+        if held != [expected, [size] * key[4]] or get(stage, "tp", int) != width:
             faults.append(f"stage {s}: other devices, degrees or samples than its rank has")
     if position != L + 2:
         faults.append(f"{position} elements, expected {L + 2}")
@@ -2806,7 +2799,9 @@ def judge_job(plans, cases, plan, objective, said=()):
         found, last = job.seconds(counts, way, 0), len(counts) - 1
         each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
                 for s, x in enumerate(counts)]  # fmt: skip
-        off = abs(found - objective), sum(abs(x - y) for x, y in zip(each, said, strict=False))
+        off = abs(found - objective)
+        stages_off = sum(abs(x - y) for x, y in zip(each, said, strict=False))
+        off = off // (SAVED * found) if found else 0, stages_off, off
         if nearest is None or off < nearest[3]:
             nearest = found, [(x, None) for x in each], bool(most), off
     if nearest is None:

@@ -215,6 +215,10 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         than `bound` seconds; empty if the checker knows nothing of such plans."""
         return {}
 
+    def unproved(self, problem: Problem[AnyCosts], bound: float) -> str:
+        """Return why `independent_proof` is empty."""
+        return f"the checker does not know all that the space {self.name} has here"
+
     def proved_problem(
         self, problem: Problem[AnyCosts], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:

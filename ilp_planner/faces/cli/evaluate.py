@@ -72,8 +72,10 @@ def _checked(plan_file: Path) -> None:
         raise PlanError(f"{plan_file}: {faults[0]}")
 
 
-def tell_checked(plan_file: Path) -> None:
+def tell_checked(plan_file: Path, unproved: str) -> None:
     """Print that a plan was just saved whose proof holds, or why it was not checked.
+
+    unproved: why the file has no proof; empty: it has one.
 
     Raises
     ------
@@ -81,6 +83,12 @@ def tell_checked(plan_file: Path) -> None:
     """
     from ilp_planner import checker
 
+    if unproved:
+        from ilp_planner.faces.cli.wording import as_typed
+
+        why = as_typed(unproved)
+        typer.echo(f"ilp-plan: not checked: {plan_file}: no independent proof: {why}", err=True)
+        return
     try:
         verdict = checker.check(checker.read(str(plan_file)))
     except checker.RefusedError as error:

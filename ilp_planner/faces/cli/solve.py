@@ -31,7 +31,7 @@ from ilp_planner.faces.report.live import Progress
 from ilp_planner.faces.report.stages import result_tables
 from ilp_planner.faces.report.tables import describe_gap
 from ilp_planner.formats.saved_json import keep_saved
-from ilp_planner.formats.saved_plan import saved_result
+from ilp_planner.formats.saved_plan import INDEPENDENT, saved_result
 from ilp_planner.formats.saved_start import read_start
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.files import InputFiles
@@ -213,13 +213,16 @@ def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
 def save_and_show(problem: "Problem[Any]", result: Result, shown: Shown) -> None:
     """Save the plan, if there is one and a path, and print the result in any case: it may have cost
     hours."""
-    saved_to, tokens = None, number_of_tokens(shown.tokens)
+    saved_to, tokens, unproved = None, number_of_tokens(shown.tokens), ""
     try:
         if shown.output is not None and result.plan is not None:
             known = None if shown.reproducible else versions()
             proof = True if shown.check else None
-            keep_saved(shown.output, saved_result(problem, result, known, independent=proof))
+            saved = saved_result(problem, result, known, independent=proof)
+            keep_saved(shown.output, saved)
             saved_to = shown.output
+            if shown.check and INDEPENDENT not in saved.certificate:
+                unproved = _unproved(problem, result)
     finally:
         if shown.as_json:
             print_json(result_object(problem, result, tokens))
@@ -232,7 +235,14 @@ def save_and_show(problem: "Problem[Any]", result: Result, shown: Shown) -> None
     if shown.check and saved_to is not None:
         from ilp_planner.faces.cli.evaluate import tell_checked
 
-        tell_checked(saved_to)
+        tell_checked(saved_to, unproved)
+
+
+def _unproved(problem: "Problem[Any]", result: Result) -> str:
+    """Return what a result has no independent proof of."""
+    if result.aim is not None and not result.aim.usual:
+        return "another objective than time"
+    return problem.space.unproved(problem, result.bound)
 
 
 def verdict(result: Result, require_gap: float | None) -> int:

@@ -24,6 +24,7 @@ from ilp_planner.specs.layer_kinds import ATTENTION, MLP
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
@@ -43,18 +44,13 @@ def training_proof(problem: Problem[MegatronCosts], bound: float) -> dict[str, A
     """Return the claim that no plan of a problem takes less than `bound` seconds, and the figures
     that prove it.
 
-    The result is empty if there is no bound, or if the checker does not know a part of the plans:
-    several device types, layers that differ, divided backward passes, activations on the host, or
-    layouts that are asked for.
+    Empty if `unproved` says why there is none.
     """
-    model, cluster, asked = problem.costs.model, problem.cluster, problem.constraints
-    known = 0 < bound < math.inf and len(cluster.type_names) == 1 and model.layers <= MOST_LAYERS
-    known &= len({*model.layer_kinds}) == 1 and not any(getattr(asked, name) for name in UNCHECKED)
-    costs = problem.costs
-    # The checker's bounds on schedules with divided backward passes are too weak.
-    known &= not any(n in DIVIDED and asked.allows("schedule", n) for n in costs.runtime.schedules)
-    if not known or any(s.offload.layers or s.offload.modules for s in costs.choices):
+    if unproved(problem, bound):
         return {}
+    model, cluster = problem.costs.model, problem.cluster
+    costs = problem.costs
+    asked = costs.runtime.batched(model, problem.constraints)  # with what samples demand
     table = _Table()
     parts: list[dict[str, Any]] = []
     for degrees in possible_degrees(problem, problem.costs):
@@ -77,7 +73,7 @@ def training_proof(problem: Problem[MegatronCosts], bound: float) -> dict[str, A
             "max_cp": costs.max_cp,
             "max_stages": problem.max_stages or cluster.device_count,
             "orders": len(costs.runtime.orders),
-            "only": {name: _numbers(problem, name) for name in ONLY if getattr(asked, name)},
+            "only": {name: _numbers(problem, asked, name) for name in ONLY if getattr(asked, name)},
             "asked": asked.describe(),
             "choices": [
                 ", ".join(different(one, costs.choices[0])) or "plainest" for one in costs.choices
@@ -89,6 +85,31 @@ def training_proof(problem: Problem[MegatronCosts], bound: float) -> dict[str, A
         "table": {"costs": "training", **table.rows},
         "cases": parts,
     }
+
+
+def unproved(problem: Problem[MegatronCosts], bound: float) -> str:
+    """Return why the checker knows nothing of a problem's plans; empty if it does."""
+    model, cluster, asked = problem.costs.model, problem.cluster, problem.constraints
+    costs = problem.costs
+    divided = [n for n in costs.runtime.schedules if n in DIVIDED and asked.allows("schedule", n)]
+    usual = " or ".join(n for n in costs.runtime.schedules if n not in DIVIDED)
+    demanded = [name for name in UNCHECKED if getattr(asked, name)]
+    if not 0 < bound < math.inf:
+        return "no bound is proved"
+    if len(cluster.type_names) > 1:
+        return f"devices of {len(cluster.type_names)} types: {', '.join(cluster.type_names)}"
+    if model.layers > MOST_LAYERS:
+        return f"{model.layers} layers, more than {MOST_LAYERS}"
+    if len({*model.layer_kinds}) > 1:
+        return "layers of several kinds"
+    if demanded:
+        return f"{', '.join(demanded)}: asked for"
+    if divided:  # bounded too weakly there
+        fix = f"; `schedule={usual}` leaves them out" if usual else ""
+        return f"schedules that divide backward passes ({', '.join(divided)}){fix}"
+    if any(s.offload.layers or s.offload.modules for s in costs.choices):
+        return "activations on the host"
+    return ""
 
 
 class _Table:
@@ -130,10 +151,10 @@ def _rules(model: Decoder) -> dict[str, Any]:
     }
 
 
-def _numbers(problem: Problem[MegatronCosts], name: str) -> list[int]:
+def _numbers(problem: Problem[MegatronCosts], asked: Constraints, name: str) -> list[int]:
     """Return the values of a demand on a number."""
     most = max(problem.cluster.device_count, problem.global_batch, problem.costs.model.layers + 2)
-    return [n for n in range(1, most + 1) if problem.constraints.allows(name, n)]
+    return [n for n in range(1, most + 1) if asked.allows(name, n)]
 
 
 def _recomputations(problem: Problem[MegatronCosts]) -> tuple[Recompute, ...]:

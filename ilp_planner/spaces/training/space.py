@@ -275,6 +275,13 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         return training_proof(problem, bound)
 
+    def unproved(self, problem: Problem[MegatronCosts], bound: float) -> str:
+        """Return why the checker knows nothing of a problem's plans."""
+        from ilp_planner.spaces.training.independent import MOST_PARTS, unproved
+
+        most = f"more than {MOST_PARTS} degrees and settings, or layers that take different times"
+        return unproved(problem, bound) or most
+
     def holdings(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Holdings:
         """Return the placement of parameters on devices as ranks of the job."""
         from ilp_planner.costs.training.job import rank_devices
