@@ -113,3 +113,18 @@ def test_packs_of_megatron_come_one_at_a_time() -> None:
     assert job.micro_batch == 1
     assert not list(check_packs(job))
     assert list(check_packs(replace(job, micro_batch=2)))
+
+
+@pytest.mark.parametrize("batching", [PACKED, LONGEST])
+def test_the_least_time_of_a_micro_batch_is_that_of_one_replica(batching: str) -> None:
+    """One replica waits for no other one: parts share this bound, whatever their replicas."""
+    problem: Any = problem_of("megatron", "dense", batching)
+    found: dict[tuple[object, ...], list[tuple[int, float]]] = {}
+    for part in problem.space.parts(problem):
+        d = part.degrees
+        key = d.tp, d.cp, d.micro_batch, part.job.settings.cp_comm
+        found.setdefault(key, []).append((part.job.dp, part.ranks.least_alone))
+    several = [rows for rows in found.values() if len(dict(rows)) > 1]
+    assert several
+    for rows in several:
+        assert len({seconds for _, seconds in rows}) == 1
