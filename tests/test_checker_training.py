@@ -23,6 +23,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.schedule.schedules import schedule_orders
 from ilp_planner.spaces.training.independent import training_proof, unproved
 from ilp_planner.spaces.training.search.parts import MegatronPart
+from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import PACKED, Lengths
 from tests.examples import examples
 from tests.megatron_cases import GIB, alone, every_plan, small_cluster
@@ -319,3 +320,21 @@ def test_the_reason_is_said_where_there_is_no_proof(
     assert unproved(problem, 1.0) == why if not why else why in unproved(problem, 1.0)
     assert bool(training_proof(problem, 1e-3)) == (not why)
     assert unproved(problem, math.inf) == "no bound is proved"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lengths": Lengths(lengths=(100, 1500), counts=(3, 1))},
+        {"encoder": Encoder(layers=2, hidden=96, heads=3, ffn=192, patch=14, image_size=224)},
+    ],
+)
+def test_plans_of_packs_and_of_images_are_proved(changes: dict[str, Any]) -> None:
+    """Packs come one at a time, and ranks divide the encoder, so that some degrees are of no
+    plan."""
+    problem = runtime_problem("megatron", cluster=small_cluster(2, 2), changes=changes)
+    found = record_of(problem)
+    assert found is not None
+    record, seconds = found
+    bound = proved(record["certificate"]["independent"])
+    assert 0.95 * seconds <= bound <= seconds

@@ -138,6 +138,8 @@ def _rules(model: Decoder) -> dict[str, Any]:
         divided.append(model.experts.shared_ffn)
     if model.prediction_layers:
         divided.append(model.hidden)
+    if model.encoder and not model.encoder.whole:
+        divided += [model.encoder.heads, model.encoder.ffn]
     divided += [count for mixer in model.scans for count in mixer.divisors.values()]
     grouped = model.latent is None and model.has(ATTENTION)
     experts = model.experts
