@@ -102,7 +102,7 @@ def row_of(pair: Pair, limit: float) -> Row:
 
 
 def plans_table(rows: list[Row]) -> str:
-    """Return a row per pair as Markdown, and the command of each."""
+    """Return a row per pair as Markdown."""
     lines = [
         "| model and cluster | samples | plan | s | bound (s) | gap | MFU | tokens/s per GPU "
         "| 4 of 5 runs (s) |",
@@ -123,7 +123,7 @@ def plans_table(rows: list[Row]) -> str:
             "-" if ends is None else f"{ends['low_s']:.3g} to {ends['high_s']:.3g}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", "```sh", *(row["command"] for row in rows), "```"])
+    return "\n".join(lines)
 
 
 def plan_words(row: dict[str, Any]) -> str:
