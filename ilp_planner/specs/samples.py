@@ -1,4 +1,4 @@
-"""Samples of training, where others are asked for than a model's: their tokens and images."""
+"""Tokens and images of a sample, if they are asked for in place of those of the model's file."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -7,6 +7,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model import ModelSpec
 
+# Field -> how remarks on a model begin that a value of it replaces.
 REMARKS = {"sequence": "sequence:", "images": "images:", "image_size": "images:"}
 
 
@@ -19,11 +20,11 @@ class Samples(NamedTuple):
 
 
 def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
-    """Return a model with other samples.
+    """Return a model with other samples, without the remarks on what they replace.
 
     Raises
     ------
-    SpecError: it has no encoder of images, or one that does not take them.
+    SpecError: images are asked for, and the model has no encoder or its encoder does not take them.
     """
     said = {name: value for name, value in samples._asdict().items() if value is not None}
     decoder = model.architecture

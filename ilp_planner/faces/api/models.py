@@ -1,4 +1,4 @@
-"""The verbs `size` and `supports`, which take a model."""
+"""The verbs `size` and `supports` of a model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NAMES = (str, os.PathLike)
 
 
 def without_command(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return lines without the command that goes on from here."""
+    """Return lines without the next command of the command line."""
     return [(head, text) for head, text in lines if head != "next"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Size(Printed):
-    """The clusters on which a run ends in time. found: for each kind of GPU, in the order asked."""
+    """The clusters on which a run ends in time. found: one entry per kind of GPU, as asked."""
 
     model: str
     wish: Wish
@@ -135,11 +135,11 @@ def _failures(
     repair: str | float,
     spares: int | None,
 ) -> Failures:
-    """Return what is said of failures.
+    """Return the failures that a run must expect.
 
     Raises
     ------
-    UsageError: a value that is none, or spares where nothing is repaired.
+    UsageError: a value is not possible, or spares are said without a time of repair.
     """
     from ilp_planner.analysis.size.failures import MTBF, Failures
 
@@ -166,7 +166,7 @@ def _seconds(name: str, said: str | float) -> float:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Supports(Printed):
-    """What is done with a model. found: in full."""
+    """The support of a model by training systems, exports and the tables of GPUs."""
 
     found: Support
 
@@ -195,18 +195,20 @@ def supports(
     devices: int = 8,
     text_only: bool = False,
 ) -> Supports:
-    """Tell what is done with a model: which training systems plan and write it, with which expected
-    error on which GPU, and what is refused and why.
+    """Return the training systems that plan a model, the exports that write it, the expected errors
+    of predicted times, and the reason of each refusal.
 
     Parameters
     ----------
-    model: a name, a path, or a ModelSpec. gpus: kinds of GPU, as `"H100,B200"` or a list, whose
-        expected error is told; none: those that published runs are of. devices: GPUs of a job.
-    text_only: of a model of text and pictures or sounds, its text alone.
+    model: a name, a path, or a ModelSpec.
+    gpus: kinds of GPU whose expected error is told, as `"H100,B200"` or a list; none: those with
+        published runs.
+    devices: GPUs of a job.
+    text_only: take the text of a model of text and pictures or sounds.
 
     Raises
     ------
-    SpecError: a model or a GPU that there is not.
+    SpecError: there is no such model or GPU.
     """
     from ilp_planner.analysis.supports import support_of
     from ilp_planner.faces.api.words import positive

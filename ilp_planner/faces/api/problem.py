@@ -119,12 +119,16 @@ def problem(
 def request_for(
     verb: str, given: Mapping[str, Any], said: Mapping[str, Any], constraints: Any
 ) -> tuple[Request, dict[str, Any]]:
-    """Return the request that files, keywords and constraints say, and the objects among the files
-    that no text says.
+    """Return the request of files, keywords and constraints, and the objects among the files that
+    have no text.
+
+    Parameters
+    ----------
+    verb: the function that was called, for messages.
 
     Raises
     ------
-    TypeError: a keyword that there is not. SpecError, UsageError: a value that is none.
+    TypeError: there is no such keyword. SpecError, UsageError: a value is not possible.
     """
     from ilp_planner.inputs.keywords import KEYWORDS
     from ilp_planner.inputs.request import Reference, request_of
