@@ -243,18 +243,21 @@ def held_mixes(orders: Orders) -> tuple[tuple[tuple[int, ...], ...], ...]:
     for rank, own in enumerate(stages):
         here = slice(ops.starts[rank], ops.starts[rank + 1])
         kinds, of = ops.kinds[here, None], ops.stages[here, None] == own
-        kept = _held(of & (kinds == FORWARD), of & ((kinds == BACKWARD) | (kinds == WEIGHT)))
-        waiting = _held(of & (kinds == INPUT), of & (kinds == WEIGHT))
-        mixes = {*map(tuple, np.concatenate([kept, waiting], axis=1).tolist())}
-        found.append(tuple(map(tuple, _largest(np.array(sorted(mixes))).tolist())))
+        done = of & (kinds == WEIGHT)
+        taken = np.concatenate((of & (kinds == FORWARD), of & (kinds == INPUT)), axis=1)
+        given = np.concatenate((of & (kinds == BACKWARD) | done, done), axis=1)
+        # an operation's input is there until its end; without one, the next operation has no less
+        held = (taken.astype(np.int64) - given).cumsum(axis=0) + given
+        last = np.append(given[:-1].any(axis=1), True)
+        found.append(tuple(map(tuple, _largest(_distinct(held[last])).tolist())))
     return tuple(found)
 
 
-def _held(taken: NDArray[np.bool_], given: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many are there during each operation; its input is there until its end."""
-    left = given.cumsum(axis=0) - given
-    held: NDArray[np.int64] = taken.cumsum(axis=0) - left
-    return held
+def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the different rows of counts, ascending."""
+    text = np.ascontiguousarray(rows, ">i8")  # whose bytes are ordered as the numbers are
+    one = np.unique(text.view(np.dtype((np.void, text.itemsize * text.shape[1]))).ravel())
+    return one.view(">i8").reshape(-1, text.shape[1]).astype(np.int64)
 
 
 def _largest(mixes: NDArray[np.int64]) -> NDArray[np.int64]:

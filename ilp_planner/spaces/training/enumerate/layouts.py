@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.job.memory import MemoryParts
+    from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.decoder import Decoder
@@ -62,14 +63,13 @@ def may_fit(
     """
     job = parts.job
     kinds = ("embedding", *(LAYER_KINDS[k].name for k in job.layer_kinds), "output")
-    chain = [parts.parts[kind] for kind in kinds]
+    each = {kind: parts.parts[kind] for kind in {*kinds}}
+    bytes_of = {
+        kind: (sum(getattr(part, name) for name in STATES), part.left, part.waiting)
+        for kind, part in each.items()
+    }
     states, kept, waiting = (
-        _between(np.array(each, np.float64), layouts)
-        for each in (
-            [sum(getattr(part, name) for name in STATES) for part in chain],
-            [part.left for part in chain],
-            [part.waiting for part in chain],
-        )
+        _between(column, layouts) for column in np.array([bytes_of[kind] for kind in kinds]).T
     )
     waiting[:, 0] = 0.0  # of the first stage only the gradient of its output
     place = [list(job.stages_of(rank)) for rank in range(job.pp)]
@@ -81,10 +81,16 @@ def may_fit(
     if not fits.any():
         return fits
     for rank, (own, limit) in enumerate(zip(place, limits, strict=True)):
-        mixes = np.array(job.schedule.held(job.pp - 1 - rank), np.float64)
+        mixes = _mixes(job.schedule, job.pp - 1 - rank)
         held = np.concatenate((kept[:, own], waiting[:, own]), axis=1) @ mixes.T
         fits &= states[:, own].sum(axis=1) + held.max(axis=1) <= limit * (1 + FINE_ROUNDING)
     return fits
+
+
+@lru_cache(maxsize=4096)  # jobs with other settings have the same
+def _mixes(schedule: Schedule, behind: int) -> NDArray[np.float64]:
+    """Return the mixes of micro-batches of a rank with so many downstream ones, [mixes, ...]."""
+    return np.array(schedule.held(behind), np.float64)
 
 
 def _between(each: NDArray[np.float64], layouts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -245,10 +251,13 @@ def best_layout(
 ) -> CutSearch:
     """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
     layouts = layouts_of(part, variant)
-    if variant.divided:
-        layouts = layouts[may_fit(part.memory(variant), part.limits, layouts)]
     (bounds,) = layout_bounds(part, variant, [variant.recompute], layouts) + part.ranks.constant
-    parts = part.memory(variant) if (bounds < cutoff).any() else None
+    below = bounds < cutoff
+    layouts, bounds = layouts[below], bounds[below]
+    parts = part.memory(variant) if len(layouts) else None
+    if parts is not None and variant.divided:
+        fits = may_fit(parts, part.limits, layouts)
+        layouts, bounds = layouts[fits], bounds[fits]
     best: Cut | None = None
     for place in np.argsort(bounds, kind="stable").tolist():
         least = float(bounds[place])
@@ -308,26 +317,30 @@ def layout_bounds(
     ) -> NDArray[np.float64]:
         sums = np.zeros((values.shape[0], values.shape[1] + 1))
         np.cumsum(values, axis=1, out=sums[:, 1:])
+        if first is start and len(sums) == 1:
+            return np.diff(sums[0, layouts], axis=1)
         found: NDArray[np.float64] = sums[row, last] - sums[row, first]
         return found
 
-    layers = part.costs.model.layers
-    first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
-    last = np.maximum(first, last)
+    every = [n for n, again in enumerate(recomputations) if again.granularity != "none"]
     times = np.repeat(between(part.elements[:, BOTH], start, stop)[None], len(recomputations), 0)
-    blocks = [n for n, again in enumerate(recomputations) if again.method == "block"]
-    if blocks:
-        counts = np.array([recomputations[n].layers for n in blocks])[:, None, None]
-        repeated = part.repeated(recomputations[blocks[0]])
-        times[blocks] += between(repeated, first, np.minimum(last, first + counts))
-    for n in {*range(len(recomputations))}.difference(blocks):
-        times[n] += between(part.repeated(recomputations[n]), first, last)
-    syncs = between(part.syncs[:, 1:], start, stop)
+    if every:
+        layers = part.costs.model.layers
+        first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
+        last = np.maximum(first, last)
+        blocks = [n for n in every if recomputations[n].method == "block"]
+        if blocks:
+            counts = np.array([recomputations[n].layers for n in blocks])[:, None, None]
+            repeated = part.repeated(recomputations[blocks[0]])
+            times[blocks] += between(repeated, first, np.minimum(last, first + counts))
+        for n in {*every}.difference(blocks):
+            times[n] += between(part.repeated(recomputations[n]), first, last)
     first_stages = times[:, :, :pp]
     if variant.divided:
         first_stages = between(part.elements[:, FORWARD], start, stop)[None, :, :pp]
     before = first_stages.cumsum(axis=2) - first_stages
     load = times[:, :, place].sum(axis=3)
+    syncs = between(part.syncs[:, 1:], start, stop)
     sync = syncs[:, place].sum(axis=2) + part.syncs[part.rank_rows, 0]
     seconds = (before + part.micro_batches * load).max(axis=2) + sync.max(axis=1)
     return np.asarray(seconds, np.float64)

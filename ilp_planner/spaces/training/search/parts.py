@@ -23,7 +23,7 @@ from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.quantised import most_saved
 from ilp_planner.job.states import adapter_widths, frozen_width, state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.schedule.formulas import schedule_of
+from ilp_planner.schedule.formulas import DIVIDED, schedule_of
 from ilp_planner.spaces.training.bounds.cut_tables import cut_tables
 from ilp_planner.spaces.training.bounds.variant import least_bound, variant_bound
 from ilp_planner.spaces.training.enumerate.choices import different
@@ -267,7 +267,13 @@ class MegatronPart:
     @cached_property
     def divided(self) -> tuple[Variant, ...]:
         """Variants with schedules that divide backward passes."""
-        return tuple(divided_variants(self))
+        if not any(name in DIVIDED for name in self.costs.runtime.schedules):
+            return ()
+        known, key = self.costs.known(self.problem.cluster), ("divided", *self.decisive)
+        if key not in known:
+            known[key] = tuple(divided_variants(self))
+        found: tuple[Variant, ...] = known[key]
+        return found
 
     def bound(self, variant: Variant) -> float:
         """Return a lower bound in seconds of a variant's plans, memory aside."""

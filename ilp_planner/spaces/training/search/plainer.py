@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.search.parts import MegatronPart
 
 
+PLAINEST = Variant(1, NOTHING)  # no variant of a part is plainer, in any row of the order
 TOGETHER = 8  # questions about one part that are asked at once
 FIRST_BATCH, LAST_BATCH = 8, 128  # variants that are looked at with one limit, at first and at last
 
@@ -189,7 +190,11 @@ def _classes(
     """Return the variants that may take at most `limit` seconds, by plainness, equal stages
     assumed; less plain ones than `most` are left out."""
     found: dict[Grades, list[Pipeline]] = defaultdict(list)
-    numbers = [number for number, state in enumerate(search.states) if state.bound <= limit]
+    numbers = [
+        number
+        for number, state in enumerate(search.states)
+        if state.bound <= limit and _grades(state.part, PLAINEST) <= most
+    ]
     answers = team.ask([(number, Within(number, limit)) for number in numbers])
     if not search.goon():
         return {}

@@ -145,3 +145,16 @@ def test_the_manual_has_every_row_in_order() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     said = [cell for line in rows for cell in [line.strip("| ").split(" | ")] if cell[0] in NAMES]
     assert said == [[row.name, row.text] for row in ORDER]
+
+
+@examples(60)
+@given(jobs(), st.sampled_from(RUNTIMES))
+def test_no_schedule_is_plainer_than_one_stage_a_rank_without_recomputation(
+    job: TrainingJob, runtime: Runtime
+) -> None:
+    traits = traits_of(runtime, job)
+    plainest = traits._replace(
+        virtual=1, recompute=Recompute(), turn=0, schedule="1f1b", uneven=False
+    )
+    pairs = zip(grades(plainest), grades(traits), strict=True)
+    assert all(plain <= own for plain, own in pairs)
