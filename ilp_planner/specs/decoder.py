@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from ilp_planner.base.hashing import HashedOnce, hashed_once
 from ilp_planner.specs.architecture import (
     Architecture,
     Parameters,
@@ -46,8 +47,9 @@ QK_NORMS = ("head", "heads", "l2")
 Share = Callable[[int], float]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
+class Decoder(HashedOnce):
     """Dimensions and choices of a decoder-only transformer.
 
     sequence: tokens of a sample. vocab: entries of the word embedding, before Megatron pads it.

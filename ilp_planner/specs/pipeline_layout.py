@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.base.hashing import HashedOnce, hashed_once
 from ilp_planner.base.limits import LAYERS, NESTING, STAGES
 
 # Which virtual stages take what is left over of a rank's layers.
@@ -35,8 +36,9 @@ class LayoutStage:
     loss: bool = False
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class PipelineLayout:
+class PipelineLayout(HashedOnce):
     """All (virtual) stages in the order that a sample passes them."""
 
     stages: tuple[LayoutStage, ...]

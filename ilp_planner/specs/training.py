@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, Self
 
+from ilp_planner.base.hashing import HashedOnce, hashed_once
 from ilp_planner.schedule.formulas import (
     PIPELINES,
     USUAL,
@@ -72,8 +73,9 @@ GRAPHS = ("", "local", "transformer_engine", "full_iteration")
 GRAPHED = ("attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess")
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recompute:
+class Recompute(HashedOnce):
     """Which activations are forgotten after the forward pass and computed again.
 
     granularity: `none`, `selective` (parts of every layer: `modules`, in Megatron's names, or
@@ -141,8 +143,9 @@ class Offload:
             raise ValueError(f"modules must be none with layers, got {self.modules}")
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSettings:
+class OptimizerSettings(HashedOnce):
     """What the optimiser keeps, in bytes per parameter, and how data-parallel ranks share it.
 
     sharding: nothing, optimiser states (Megatron's distributed optimizer, ZeRO-1), gradients as
@@ -194,8 +197,9 @@ class OptimizerSettings:
         return replace(self, sharding=kind, from_master=self.from_master and not whole)
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
+class Kernels(HashedOnce):
     """How Megatron computes, as far as it changes what is kept.
 
     implementation: `transformer_engine`, `local`, or `eager`, PyTorch's operators one by one, as
@@ -309,8 +313,9 @@ def usual_kernels(*, flash: bool, experts: bool) -> Kernels:
     return replace(kernels, grouped_experts=True, dispatcher="alltoall") if experts else kernels
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(HashedOnce):
     """What holds for all ranks alike, besides tp, dp and the pipeline.
 
     cp, ep: context- and expert-parallel degrees. etp: tensor-parallel degree of experts; 0: tp.
@@ -421,8 +426,9 @@ def _slowest(model: Decoder, micro_batch: int, micro_batches: int, dp: int) -> S
     return Sample(tokens, tuple(spans))
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJob:
+class TrainingJob(HashedOnce):
     """One training run, seen from all its ranks.
 
     micro_batch: samples per data-parallel replica. layout: of the pipeline, pp x virtual stages;

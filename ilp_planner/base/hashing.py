@@ -1,0 +1,34 @@
+"""Hashes of values that are keys of many caches, each counted once.
+
+The hash of a dataclass goes through all that is inside it, each time that it is asked for: a
+training job has a hundred numbers and texts.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+Value = TypeVar("Value", bound="HashedOnce")
+
+
+class HashedOnce:
+    """Base of frozen dataclasses with slots that `hashed_once` decorates."""
+
+    __slots__ = ("_hash",)
+
+
+def hashed_once(own: type[Value]) -> type[Value]:
+    """Keep the hash of every value of a frozen dataclass with slots. It has no field for it, so
+    that copies and pickles are without: another process hashes texts differently."""
+    count = own.__hash__
+
+    def hashed(self: Value) -> int:
+        try:
+            found: int = self._hash  # type: ignore[attr-defined]
+        except AttributeError:
+            found = count(self)
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    own.__hash__ = hashed  # type: ignore[assignment,method-assign]
+    return own
