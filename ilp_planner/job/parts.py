@@ -517,16 +517,15 @@ class Activations(NamedTuple):
     chunk: float
 
 
-def layer_activations(
-    job: TrainingJob, again: Recompute, known: Known, *, kind: int
-) -> Activations:
-    """Return what a layer keeps with a recomputation.
+def layer_activations(job: TrainingJob, known: Known) -> Callable[[Recompute, int], Activations]:
+    """Return what a layer keeps, by the recomputation and the kind of layers, its number in
+    `LAYER_KINDS`.
 
-    job: with any recomputation. known: as in `memory_parts`. kind: its number in `LAYER_KINDS`.
+    job: with any recomputation. known: as in `memory_parts`.
     """
     job = _on_device(job)
     seen = known.setdefault(("activations", *_divided(job)), {})
-    return _activations(job, LAYER_KINDS[kind].name, again, seen)
+    return lambda again, kind: _activations(job, LAYER_KINDS[kind].name, again, seen)
 
 
 def _activations(job: TrainingJob, kind: str, again: Recompute, seen: Known) -> Activations:

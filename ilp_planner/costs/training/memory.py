@@ -208,18 +208,21 @@ def most_by_states(
     kept: Mapping[str, Activations],
     *,
     kind: int = 0,
+    flights: Sequence[int] = (),
 ) -> NDArray[np.float64]:
     """Return an upper bound on the result of `most_layers` for a job that recomputes no whole
     layers, [ranks]: of states, and of what layers keep, which is asked in no time.
 
     parts: of a job with any recomputation. kept: of each kind of layer, as the job recomputes.
+    flights: micro-batches of all its layers that each rank holds at once; by default, as in 1F1B.
 
     A peak has at least the states of a rank and what its micro-batches in flight keep, pools of
     CUDA graphs aside, and a layer's moment above that.
     """
     job, kinds = parts.job, parts.parts
     name = LAYER_KINDS[kind].name
-    flight = np.array([job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)])
+    flights = flights or [job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)]
+    flight = np.array(flights)
     own = kept[name]
     each = _states(kinds[name]) + flight * (own.kept - own.moved - own.captured)
     edges = np.zeros(job.pp)

@@ -39,7 +39,7 @@ from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.training import METHODS, ORDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ilp_planner.costs.profiles.shares import Share
     from ilp_planner.costs.profiles.table import Provenance
@@ -161,10 +161,10 @@ class MegatronCosts:
         return found
 
     def layer_activations(
-        self, job: TrainingJob, cluster: ClusterSpec, again: Recompute, *, kind: int
-    ) -> Activations:
-        """Return what a layer of a kind keeps with a recomputation."""
-        return layer_activations(job, again, self.known(cluster), kind=kind)
+        self, job: TrainingJob, cluster: ClusterSpec
+    ) -> Callable[[Recompute, int], Activations]:
+        """Return what layers of a job keep, by the recomputation and the kind of layers."""
+        return layer_activations(job, self.known(cluster))
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
         """Return the memory of the pipeline ranks of a job, each counted once."""

@@ -255,7 +255,8 @@ def test_states_and_activations_alone_never_take_more_than_all(one: TrainingJob,
     whole = dataclasses.replace(one.settings, recompute=Recompute())
     plain = memory_parts(dataclasses.replace(one, settings=whole))
     kinds = {kind: LAYER_KINDS[kind].name for kind in set(one.model.expert_layers)}
-    kept = {name: layer_activations(plain.job, again, {}, kind=k) for k, name in kinds.items()}
+    of_kind = layer_activations(plain.job, {})
+    kept = {name: of_kind(again, k) for k, name in kinds.items()}
     for kind in kinds:
         held = most_layers(parts, limits, 20, kind=kind)[0]
         most = most_by_states(plain, limits, kept, kind=kind)

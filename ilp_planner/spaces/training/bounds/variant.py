@@ -11,7 +11,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
-from ilp_planner.schedule.formulas import rank_of_stage
+from ilp_planner.schedule.formulas import rank_of_stage, schedule_of
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
@@ -19,7 +19,6 @@ from ilp_planner.spaces.training.enumerate.variants import (
     Variant,
     block_layers,
     block_of,
-    pipelines,
 )
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
@@ -80,7 +79,7 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
     """Return the variants of a part with a bound below so many seconds, in the order of `variants`,
     with their bounds; and the least bound of all others."""
     found: dict[Variant, float] = {}
-    rest, every = INFINITE, tuple(pipelines(part))
+    rest, every = INFINITE, part.pipelines
     layers = [block_layers(part, pipeline) for pipeline in every]
     rows = zip(
         every, whole_bounds(part, every), layers, block_bounds(part, every, layers), strict=True
@@ -114,7 +113,7 @@ def _one_by_one(part: MegatronPart) -> bool:
 
 def least_bound(part: MegatronPart) -> float:
     """Return the least bound in seconds of a part's schedules, without recomputation."""
-    every = tuple(pipelines(part))
+    every = part.pipelines
     found = whole_bounds(part, every, (NOTHING,))
     return min((float(bounds[0]) for _, bounds in found), default=INFINITE)
 
@@ -470,9 +469,9 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
     the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, with groups of R or more). So
     it keeps at least as much as in 1F1B with as many recomputed layers: if these are the first ones
-    of each of V virtual stages, at most V times as many. Schedules with divided backward passes are
-    not examined. Layers with and without experts must fit all ranks together, each kind if there
-    were no others.
+    of each of V virtual stages, at most V times as many. Of schedules with divided backward passes,
+    states and activations are counted that a rank has of all its virtual stages at once. Layers
+    with and without experts must fit all ranks together, each kind if there were no others.
     """
     return most_of_a_rank(part, variant) > part.costs.model.layers
 
@@ -480,11 +479,14 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
 def most_of_a_rank(part: MegatronPart, variant: Variant) -> int:
     """Return how many layers some rank has at least, as memory leaves the others fewer; more than
     there are if memory rules the variant out (`never_fits`)."""
-    if variant.divided:
-        return 0
     again, size, kind = variant.recompute, 1, kind_of(variant)
-    if again.method == "block":
-        size = min(again.layers * variant.virtual, part.costs.model.layers)
+    layers = part.costs.model.layers
+    if variant.divided:
+        kind = variant.schedule, variant.virtual
+        if kind not in part.crowded:
+            part.crowded[kind] = [layers + 1 if _overfills(part, variant) else 0]
+    elif again.method == "block":
+        size = min(again.layers * variant.virtual, layers)
     if kind not in part.crowded:
         part.crowded[kind] = _crowded(part, again)
     return part.crowded[kind][size - 1]
@@ -510,6 +512,24 @@ def kind_of(variant: Variant) -> tuple[object, ...]:
     if variant.divided or again.method == "block":
         return variant.divided, again.method
     return again.granularity, again.method, again.layers, again.modules
+
+
+def _overfills(part: MegatronPart, variant: Variant) -> bool:
+    """Tell whether memory rules out a schedule with divided backward passes, by what ranks hold at
+    least: a micro-batch of all their virtual stages, and more where the schedule says so."""
+    pp = part.degrees.pp
+    if _ruled_out(part, NOTHING, (1,) * pp):
+        return True
+    shape = part.micro_batches, pp, variant.virtual, variant.schedule
+    return _ruled_out(part, NOTHING, _held_of_all(*shape))
+
+
+@lru_cache(maxsize=4096)
+def _held_of_all(micro_batches: int, pp: int, virtual: int, name: str) -> tuple[int, ...]:
+    """Return how many micro-batches of all its virtual stages each rank holds at some moment."""
+    schedule = schedule_of(micro_batches, ranks=pp, virtual=virtual, name=name)
+    mixes = (schedule.held(pp - 1 - rank) for rank in range(pp))
+    return tuple(max(1, *(min(mix[:virtual]) for mix in own)) for own in mixes)
 
 
 def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
@@ -540,17 +560,16 @@ def _counts(kinds: tuple[int, ...]) -> dict[int, int]:
     return {kind: kinds.count(kind) for kind in set(kinds)}
 
 
-def _ruled_out(part: MegatronPart, again: Recompute) -> bool:
+def _ruled_out(part: MegatronPart, again: Recompute, flights: Sequence[int] = ()) -> bool:
     """Tell whether states and kept activations alone exceed the memory, without recomputation of
-    whole layers. Parts with the same layers share these figures, so that this takes no time."""
-    counts, costs, cluster = _counts(part.job.layer_kinds), part.costs, part.problem.cluster
-    parts = part.memory(Variant(1, NOTHING))
-    kept = {
-        LAYER_KINDS[kind].name: costs.layer_activations(parts.job, cluster, again, kind=kind)
-        for kind in counts
-    }
+    whole layers. Parts with the same layers share these figures, so that this takes no time.
+
+    flights: as `most_by_states` has them.
+    """
+    counts = _counts(part.job.layer_kinds)
+    kept = {LAYER_KINDS[kind].name: part.activations(again, kind) for kind in counts}
     for kind, count in counts.items():
-        most = most_by_states(parts, part.limits, kept, kind=kind)
+        most = most_by_states(part.bare, part.limits, kept, kind=kind, flights=flights)
         if np.minimum(np.floor(most + FINE_ROUNDING), count).sum() < count:
             return True
     return False

@@ -21,7 +21,7 @@ from ilp_planner.spaces.training.bounds.variant import (
 )
 from ilp_planner.spaces.training.enumerate.distance import nearest
 from ilp_planner.spaces.training.enumerate.partition import least_peak
-from ilp_planner.spaces.training.enumerate.variants import leanest, lightest, pipelines
+from ilp_planner.spaces.training.enumerate.variants import leanest, lightest
 from ilp_planner.spaces.training.search.possible import likely_degrees, plainest_part
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _with_fewest_ranks(
 
 def _schedules(part: MegatronPart, variant: Variant) -> dict[Variant, None]:
     """Return a variant, and the same with the schedule that has the least bound."""
-    every = [one for one in pipelines(part) if not one.divided]
+    every = [one for one in part.pipelines if not one.divided]
     bounds = whole_bounds(part, every, (variant.recompute,))
     place = min(range(len(every)), key=lambda place: float(bounds[place][1][0]))
     return dict.fromkeys((variant, every[place].computing(variant.recompute)))

@@ -28,23 +28,26 @@ from ilp_planner.spaces.training.bounds.cut_tables import cut_tables
 from ilp_planner.spaces.training.bounds.variant import least_bound, variant_bound
 from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.keeping import keeps, rank_of
+from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
 from ilp_planner.spaces.training.enumerate.variants import (
     Variant,
     block_of,
     divided_variants,
+    pipelines,
     variants,
 )
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from ilp_planner.costs.training.memory import Fits
     from ilp_planner.costs.training.times import ElementTime
     from ilp_planner.job.memory import MemoryParts
+    from ilp_planner.job.parts import Activations
     from ilp_planner.problem import Problem
     from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.spaces.training.bounds.variant import LeastWork
@@ -248,6 +251,25 @@ class MegatronPart:
         return tuple(filter(self.allows, every))
 
     @cached_property
+    def pipelines(self) -> tuple[Variant, ...]:
+        """The schedules with their virtual stages, without recomputation: the same ones of parts
+        that have as many."""
+        found = tuple(pipelines(self))
+        known = self.costs.known(self.problem.cluster)
+        same: tuple[Variant, ...] = known.setdefault(("pipelines", found), found)
+        return same
+
+    @cached_property
+    def bare(self) -> MemoryParts:
+        """The memory of the part's jobs with one virtual stage per rank, without recomputation."""
+        return self.memory(Variant(1, NOTHING))
+
+    @cached_property
+    def activations(self) -> Callable[[Recompute, int], Activations]:
+        """Bytes that a layer keeps, by the recomputation and the kind of layers."""
+        return self.costs.layer_activations(self.bare.job, self.problem.cluster)
+
+    @cached_property
     def allowed_blocks(self) -> NDArray[np.int64]:
         """Numbers of a virtual stage's first layers that plans may compute again, ascending."""
         counts = range(1, self.costs.model.layers + 1)
@@ -446,13 +468,14 @@ def settings_of(
 ) -> Settings:
     """Return a choice of settings with its degrees: one object for all sizes of micro-batches and
     orders of nodes."""
-    alike = degrees._replace(micro_batch=0, nodes=())
     known = costs.own.on(problem.cluster)
-    if ("settings", alike) not in known:
+    own = ("settings", *degrees[:6], degrees.order, degrees.choice)
+    found: Settings | None = known.get(own)
+    if found is None:
+        alike = degrees._replace(micro_batch=0, nodes=())
         choice, plainest = costs.choices[degrees.choice], costs.choices[0]
         shared, key = costs.known(problem.cluster), ("settings", alike[:-1], choice, plainest)
         if key not in shared:
             shared[key] = costs.runtime.with_degrees(choice, plainest, alike)
-        known["settings", alike] = shared[key]
-    found: Settings = known["settings", alike]
+        found = known[own] = shared[key]
     return found

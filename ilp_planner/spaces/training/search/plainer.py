@@ -26,7 +26,7 @@ from ilp_planner.spaces.training.enumerate.plainness import (
     recomputation,
 )
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
-from ilp_planner.spaces.training.enumerate.variants import Variant, pipelines
+from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.search.any_layout import AnyLayout
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
@@ -216,7 +216,7 @@ def _pipelines_within(part: MegatronPart, limit: float) -> dict[Variant, Grades]
     plan takes at most so many seconds."""
     if part.trivial_bound() > limit or part.least_bound() > limit:
         return {}
-    return {one: _grades(part, one) for one in pipelines(part)}
+    return {one: _grades(part, one) for one in part.pipelines}
 
 
 def _variants_within(part: MegatronPart, limit: float) -> dict[Variant, float]:

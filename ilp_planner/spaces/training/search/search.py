@@ -474,6 +474,8 @@ class MegatronSearch:
         microbatch groups alone: plans come soon, and all groups have one bound by arithmetic."""
         part = self.parts[number]
         crowded: Sequence[int] = ()
+        if not turn and variant.divided and never_fits(part, variant):
+            return Looked(NEVER)
         if not turn and not variant.divided:
             least = crowded_bound(part, variant)
             crowded = part.crowded[kind_of(variant)]

@@ -11,7 +11,7 @@ from ilp_planner.faces.api.problem import problem
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound, never_fits
-from ilp_planner.spaces.training.enumerate.layouts import layout_bounds, layouts_of
+from ilp_planner.spaces.training.enumerate.layouts import fits_layout, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE, least_peak
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.search.parts import MegatronPart
@@ -50,6 +50,32 @@ def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
     monkeypatch.setattr(part, "memory", lambda v: replace(measured(v), checkpoint=1e12))
     part.crowded.clear()
     assert not any(never_fits(part, v) for v in blocks)
+
+
+@pytest.mark.parametrize("experts", [None, MIXTURE])
+def test_what_never_fits_with_divided_backward_passes_has_no_layout_that_fits(
+    experts: dict[str, Any] | None,
+) -> None:
+    """Each layout of each such variant, counted rank by rank."""
+    changes = {**MODEL, **({"experts": experts} if experts else {})}
+    found: dict[bool, int] = {False: 0, True: 0}
+    for limit in (0.5, 1.0, 1.5, 2.0, 3.0):
+        problem = runtime_problem(
+            "torchtitan",
+            cluster=small_cluster(2, 2, between=2e9),
+            global_batch=16,
+            constraints=constraints_of({"schedule": "zb-v,dualpipe-v,interleaved-zb"}),
+            changes=changes,
+            memory_limit=limit * GIB,
+        )
+        for part in megatron_parts(problem, problem.costs):
+            for variant in part.divided:
+                gone = never_fits(part, variant)
+                found[gone] += 1
+                for ends in layouts_of(part, variant).tolist() if gone else ():
+                    job = part.job_of_stages(variant, ends)
+                    assert not fits_layout(part, replace(part.memory(variant), job=job))
+    assert min(found.values()) > 5
 
 
 @pytest.mark.parametrize("limit", [1.0, 1.4])
