@@ -10,8 +10,7 @@ from hypothesis import given
 
 from ilp_planner.base.hashing import HashedOnce
 from ilp_planner.specs.training import TrainingJob
-from tests.megatron_cases import small_model
-from tests.training_jobs import jobs
+from tests.training_jobs import jobs, llama
 
 TELL = """
 import pickle, sys
@@ -40,6 +39,6 @@ def test_pickles_are_without(job: TrainingJob) -> None:
 
 
 def test_another_process_counts_its_own() -> None:
-    job = TrainingJob(model=small_model(), micro_batch=1, global_batch=2)
+    job = TrainingJob(model=llama(), micro_batch=1, global_batch=2)
     hash(job)
     subprocess.run([sys.executable, "-c", TELL], input=pickle.dumps(job), check=True)
