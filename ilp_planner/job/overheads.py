@@ -12,7 +12,14 @@ from ilp_planner.job.mlp import fuses, keeps_output, routed_tokens
 from ilp_planner.job.modules import Module
 from ilp_planner.job.quantised import copies_width, kept_width
 from ilp_planner.job.recompute import loader_mask
-from ilp_planner.job.shard import eager, part, sequence_parallel, shard_of, stream_width
+from ilp_planner.job.shard import (
+    STREAMS,
+    eager,
+    part,
+    sequence_parallel,
+    shard_of,
+    stream_width,
+)
 from ilp_planner.specs.training import TrainingJob
 from ilp_planner.specs.tuning import trains_output, trains_words
 
@@ -334,8 +341,6 @@ HANDLES = 2
 # Deterministic: PyTorch insists on `CUBLAS_WORKSPACE_CONFIG`, of which only `:4096:8` is big enough
 # for speed: 4096 KiB eight times.
 HANDLE_DETERMINISTIC = 32.0 * MIB
-# Transformer Engine multiplies groups of experts on so many streams, each with a workspace.
-STREAMS = 4
 
 # Outside what PyTorch counts. Assumptions for "does it fit", no part of the peak.
 CONTEXT = 600 * MIB  # CUDA context and kernels
@@ -351,6 +356,7 @@ def workspace(job: TrainingJob) -> float:
     if kernels.implementation == "local":
         # Routers use Transformer Engine's products wherever it is there (`moe_utils.py`).
         return handles(job) + scores_buffer(job) + engine * experts
+    # Transformer Engine has a workspace for each of the streams of grouped products.
     return (1 + STREAMS * (experts and kernels.grouped_experts)) * engine
 
 

@@ -66,6 +66,18 @@ def eager(job: TrainingJob) -> bool:
     return job.settings.kernels.implementation == "eager"
 
 
+STREAMS = 4  # `get_num_compute_streams` of Transformer Engine
+
+
+def product_streams(job: TrainingJob) -> int:
+    """Return the streams that a rank's grouped products run on; 0: they are one kernel.
+
+    Transformer Engine's GroupedLinear calls cuBLAS for each (`multi_stream_cublas_gemm`), all of
+    release 2 unless `use_grouped_tensor` is asked for. PyTorch's `_grouped_mm` is one kernel.
+    """
+    return 0 if job.settings.keeps_gathered or eager(job) else STREAMS
+
+
 def part(whole: int, ways: int) -> int:
     """Return the larger share of a whole that may not divide evenly."""
     return -(-whole // ways)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ilp_planner.job.encoder import encoder_job, encoder_of
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
-from ilp_planner.job.shard import eager, stream_width, widens
+from ilp_planner.job.shard import eager, product_streams, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, LayerKind
 from ilp_planner.specs.training import Settings, TrainingJob
@@ -48,8 +48,9 @@ class Product(NamedTuple):
     """Shape of a matrix product: `copies` times m x k by k x n, on this rank.
 
     summed: bytes per number of the accumulated gradient that it is added to; 0: none. grouped: the
-    products of experts, in one kernel. batched: each of `count` has operands of its own, as scores
-    of heads have. quantised: in the job's 8- or 4-bit precision, if it has one.
+    products of experts. batched: each of `count` has operands of its own, as scores of heads have.
+    quantised: in the job's 8- or 4-bit precision, if it has one. streams: of grouped products, each
+    a kernel of its own, so many run side by side; 0: they are one kernel.
     """
 
     m: float
@@ -60,6 +61,7 @@ class Product(NamedTuple):
     grouped: bool = False
     batched: bool = False
     quantised: bool = False
+    streams: int = 0
 
 
 # Of attention: the flash-attention package in the version that is installed, and PyTorch's
@@ -91,6 +93,11 @@ class Kernel(NamedTuple):
     flops: float
     traffic: float
     shape: Product | FusedAttention | Streamed | None = None
+
+    @property
+    def products(self) -> float:
+        """Products that the host starts one by one for it; 0: it is a single kernel."""
+        return self.shape.copies if isinstance(self.shape, Product) and self.shape.streams else 0.0
 
 
 class Passes(NamedTuple):
@@ -308,6 +315,7 @@ class _Share:
         weights = inner * outer * copies
         moved = (tokens * (inner + outer) + weights) * self.width
         rows, grouped = tokens / copies, copies > 1
+        streams = grouped * product_streams(self.job)
         quantised = bool(self.kernels.quantised) and name not in EXACT
         width = float(self.job.settings.optimizer.gradient)
         fused = self.kernels.accumulation_fusion
@@ -315,7 +323,7 @@ class _Share:
         gradient += weights * (2 * width if fused else self.width)
         added = () if fused else (Kernel(0.0, weights * (self.width + 2 * width)),)
         forward, back, summed = (
-            Product(m, n, k, copies, grouped=grouped, quantised=quantised)
+            Product(m, n, k, copies, grouped=grouped, quantised=quantised, streams=streams)
             for m, n, k in ((rows, outer, inner), (rows, inner, outer), (inner, outer, rows))
         )
         casts, casts_back = (
@@ -660,5 +668,5 @@ def _part(kernel: Kernel, count: int) -> Kernel:
     """Return one of so many equal parts of a grouped kernel, alone."""
     shape = kernel.shape
     if isinstance(shape, Product):
-        shape = shape._replace(copies=1.0, grouped=False)
+        shape = shape._replace(copies=1.0, grouped=False, streams=0)
     return Kernel(kernel.flops / count, kernel.traffic / count, shape)

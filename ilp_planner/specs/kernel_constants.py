@@ -75,7 +75,8 @@ class KernelConstants:
     """The constants of one GPU's kernels.
 
     products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
-    kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
+    kernel takes. grouped: rate of grouped products in one kernel, of that of single ones.
+    concurrent: likewise, of those that run side by side on several streams. curves: collective ->
     ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
     source: the measurement, for people. flash: attention by libraries (`job.work.LIBRARIES`) that
     are not the measured one.
@@ -85,6 +86,7 @@ class KernelConstants:
     attention: AttentionConstants
     launch: float
     grouped: float
+    concurrent: float
     curves: Mapping[str, Mapping[int, Curve]]
     source: str
     flash: Mapping[str, AttentionConstants] = field(default_factory=dict)
@@ -112,6 +114,7 @@ def _constants(entry: dict[str, Any]) -> KernelConstants:
         attention=AttentionConstants(**entry["attention"]),
         launch=entry["launch"],
         grouped=entry["grouped"],
+        concurrent=entry["concurrent"],
         curves=curves,
         source=entry["source"],
     )

@@ -113,8 +113,8 @@ _A100 = Machine(
     links=0.9,
     network=0.9,
     expert_exposed=0.185,
-    host_experts=0.141e-3,
-    expert_waits=0.0586e-3,
+    host_experts=0.115e-3,
+    expert_waits=0.0659e-3,
     step=0.005,
 )
 _H100 = replace(_A100, sustained=0.814, low_precision=0.899, expert_exposed=0.152)
@@ -123,13 +123,13 @@ _B200 = replace(
     sustained=0.655,
     streaming=0.847,
     low_precision=1.34,
-    grouped=0.84,
+    grouped=0.753,
     attention=1.15,
     attention_backward=1.12,
     expert_exposed=0.135,
     sharded_exposed=0.385,
-    host_experts=0.115e-3,
-    expert_waits=0.069e-3,
+    host_experts=0.103e-3,
+    expert_waits=0.0646e-3,
 )
 USUAL = {
     "A100": _A100,

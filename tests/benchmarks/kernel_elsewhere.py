@@ -6,6 +6,8 @@ as a forward pass, and the rate of grouped products does not slow what memory li
 B200: what MooreThreads/SimuMax measured of Transformer Engine's kernels, forward and backward.
 A100: NCCL's all-reduce of VIA-Research/vTrain. `error` is as predicted; `clock` the median of
 predicted over measured, as a machine's clock under load would make it; `shape` the error with it.
+Products of experts are predicted at the clock of the single ones, by constants of the other model's
+(`kernel_streams`).
 """
 
 import json
@@ -17,10 +19,9 @@ import numpy as np
 from ilp_planner.costs.profiles.kernel_times import KernelRates
 from ilp_planner.specs.kernel_constants import measured_constants
 from tests.benchmarks.kernel_rows import DATA, GPUS
+from tests.benchmarks.kernel_streams import PEAKS, judged, simumax, single_products
 
-SIMUMAX = DATA / "simumax_b200_kernels.json"
 VTRAIN = DATA.parent / "measured" / "vtrain_allreduce_lut.json"
-PEAK = 2250e12  # that efficiencies are given of
 
 
 def elsewhere() -> dict[str, dict[str, float]]:
@@ -49,20 +50,13 @@ def _rates(name: str) -> KernelRates:
 
 def _simumax() -> Iterator[tuple[str, float, float]]:
     gpu = _rates("B200")
-    for row in json.loads(SIMUMAX.read_text())["rows"]:
-        rate = PEAK * row["efficiency_of_2250_TFLOPs"]
-        accumulate = row.get("accumulate") == "True"
-        if row["op"] == "matmul":
-            m, n, k, count = (int(row[name]) for name in ("m", "n", "k", "b"))
-            time = gpu.product(m, n, k, count=count, accumulate=accumulate)
-            yield "B200, products (SimuMax)", time, 2 * count * m * n * k / rate
-        elif row["op"] == "group_matmul" and row["main_grad_dtype"] == "fp32":
-            m, n, k, count = (int(row[name]) for name in ("M", "N", "K", "ng"))
-            shape = (n, k, m) if accumulate else (m, n, k)
-            time = gpu.grouped(*shape, count=count, accumulate=accumulate)
-            yield "B200, grouped products (SimuMax)", time, 2 * count * m * n * k / rate
-        elif row["op"].startswith("sdp"):
-            yield _attention(gpu, row, rate)
+    for sizes, count, added, taken in single_products():
+        yield "B200, products (SimuMax)", gpu.product(*sizes, count=count, accumulate=added), taken
+    for time, taken in judged(gpu):
+        yield "B200, products of experts on streams (SimuMax)", time, taken
+    for row in simumax():
+        if row["op"].startswith("sdp"):
+            yield _attention(gpu, row, PEAKS["B200"] * row["efficiency_of_2250_TFLOPs"])
 
 
 def _attention(gpu: KernelRates, row: dict[str, Any], rate: float) -> tuple[str, float, float]:

@@ -87,6 +87,7 @@ def rates(gpu: Gpu, **parts: Any) -> KernelRates:
         attention=AttentionConstants(f0=1.0, s0=0.0),
         launch=0.0,
         grouped=1.0,
+        concurrent=1.0,
         curves={},
         source="",
     )

@@ -12,6 +12,7 @@ constants get below. Attention is another program in each framework, so it is fi
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,8 @@ import pandas as pd
 
 from ilp_planner.costs.profiles.kernel_times import KernelRates, interpolated
 from ilp_planner.specs import kernel_constants
-from tests.benchmarks import kernel_rows
+from ilp_planner.specs.kernel_constants import ProductConstants
+from tests.benchmarks import kernel_rows, kernel_streams
 from tests.benchmarks.kernel_elsewhere import elsewhere
 from tests.benchmarks.kernel_fit import (
     attention_times,
@@ -41,7 +43,7 @@ from tests.benchmarks.kernel_rows import DATA, GPUS, HEADS, SHAPE, SINGLE, Gpu
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ilp_planner.specs.kernel_constants import AttentionConstants, ProductConstants
+    from ilp_planner.specs.kernel_constants import AttentionConstants
 
 RESULTS = Path(__file__).parent / "results" / "kernels.json"
 CONSTANTS = Path(kernel_constants.__file__).with_suffix(".json")
@@ -211,6 +213,7 @@ def measure() -> None:
         print(name, json.dumps(constants[name]["products"]), flush=True)
     for entry in constants.values():
         complete(entry, constants)
+    on_streams(constants)
     CONSTANTS.write_text(_compact(constants))
     kernel_constants.measured_constants.cache_clear()
     record = {"tables": errors, "elsewhere": elsewhere()}
@@ -271,6 +274,26 @@ def complete(entry: dict[str, Any], constants: dict[str, Any]) -> None:
             taken.append(f"{what} as on {donor}")
     entry.setdefault("curves", {})
     entry["source"] = "; ".join([entry["source"], *taken])
+
+
+def on_streams(constants: dict[str, Any]) -> None:
+    """Add the rate of products side by side on streams: measured on A100 and B200, between them on
+    H100, as on A100 on others."""
+    known = {
+        name: rates(
+            GPUS[name],
+            launch=constants[name]["launch"],
+            products={
+                precision: ProductConstants(**of)
+                for precision, of in constants[name]["products"].items()
+            },
+        )
+        for name in kernel_streams.PEAKS
+    }
+    found = {name: of.rate for name, of in kernel_streams.measured(known).items()}
+    found["H100"] = math.sqrt(found["A100"] * found["B200"])
+    for name, entry in constants.items():
+        entry["concurrent"] = digits(found.get(name, found["A100"]))
 
 
 def _compact(constants: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The constants of machines with Hopper's and Blackwell's GPUs, fitted together to published runs.
 
-python -m tests.benchmarks.machine_fit
+python -m tests.benchmarks.machine_fit [experts]
 
 Each constant is of the GPUs that it is named with: clocks under load are each GPU's own, rates of
 kernels those of an architecture, as is the host's time for experts. Runs of NVIDIA's frameworks, of
@@ -11,9 +11,11 @@ in the median (GB300 1.22 of GB200, B300 1.11 of B200), 1 for rates of kernels. 
 a kernel is what SimuMax's dense runs with tp 8 told: 5.1 ms for 38 kernels and messages of a layer;
 the device is assumed to wait for half of them where it waits.
 
-A row is judged by constants that saw no run of its model, on no GPU.
+A row is judged by constants that saw no run of its model, on no GPU. `experts` fits what is of
+experts alone, all else as it ships: so what is shipped was fitted after a change of their kernels.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -34,6 +36,7 @@ GPUS = (*HOPPER, *BLACKWELL)
 EVALUATIONS, TOLERANCE = 25, 1e-4
 PULL = 2.0  # scales of a constant, as `calibration.free` has them
 WORKERS = 2
+HELD = 1e-6  # scale of the prior of a constant that stays
 NO_EXPERTS = {"grouped": 1.0, "host_experts": 0.0, "expert_waits": 0.0}
 
 
@@ -98,13 +101,17 @@ def machines(values: Sequence[float]) -> Mapping[str, Machine]:
 
 
 def fitted(
-    seen: Sequence[Run], start: Sequence[float] | None = None, most: int = EVALUATIONS
+    seen: Sequence[Run],
+    start: Sequence[float] | None = None,
+    most: int = EVALUATIONS,
+    constants: Sequence[Constant] = CONSTANTS,
 ) -> Mapping[str, Machine]:
     """Return the machine of each GPU that is nearest to some runs.
 
-    start: values of `CONSTANTS` to begin at; None: at the priors. most: steps.
+    start: values of `CONSTANTS` to begin at; None: at the priors. most: steps. constants: with
+    other priors.
     """
-    prior = np.array([constant.prior for constant in CONSTANTS])
+    prior = np.array([constant.prior for constant in constants])
 
     @cache
     def time(number: int, machine: Machine) -> float:
@@ -124,7 +131,7 @@ def fitted(
         predict,
         [run.seconds for run in seen],
         prior,
-        np.array([constant.scale for constant in CONSTANTS]),
+        np.array([constant.scale for constant in constants]),
         starts=[prior if start is None else start],
         pull=PULL,
         evaluations=most,
@@ -157,9 +164,21 @@ def values_of(of: Mapping[str, Machine]) -> list[float]:
     return [getattr(of[constant.gpus[0]], constant.name) for constant in CONSTANTS]
 
 
+def of_experts() -> Mapping[str, Machine]:
+    """Return the machines that ship with constants of experts fitted to all runs of experts."""
+    seen = [run for run in runs() if run.job.model.experts]
+    usual = values_of(USUAL)
+    held = [
+        constant if constant.name in NO_EXPERTS else constant._replace(prior=value, scale=HELD)
+        for constant, value in zip(CONSTANTS, usual, strict=True)
+    ]
+    return fitted(seen, constants=held)
+
+
 def main() -> None:
     """Print the constants fitted to all runs."""
-    for constant, value in zip(CONSTANTS, values_of(fitted(runs())), strict=True):
+    found = of_experts() if sys.argv[1:] == ["experts"] else fitted(runs())
+    for constant, value in zip(CONSTANTS, values_of(found), strict=True):
         print(f"{constant.name:20}{', '.join(constant.gpus):28}{value:.3g}")
 
 

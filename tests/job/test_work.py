@@ -354,6 +354,10 @@ def test_bytes_of_experts(fused):
     assert (shape.m, shape.n, shape.k, shape.copies, shape.grouped) == (
         TOKENS * 2 / 2 / 8, 512, 512, 8, True,
     )  # fmt: skip
+    assert first.forward[0].products == 8  # on the streams of Transformer Engine
+    settings = dataclasses.replace(whole.settings, keeps_gathered=True)
+    titan = layer_work(dataclasses.replace(whole, settings=settings), kind=1)
+    assert not any(kernel.products for m in titan for way in m.ways for kernel in way)
 
 
 def test_bytes_at_the_ends():

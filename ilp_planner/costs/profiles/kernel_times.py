@@ -94,14 +94,22 @@ class KernelRates:
         k: float,
         *,
         count: float,
+        streams: int = 0,
         precision: str = TENSOR_CORES,
         accumulate: float = 0.0,
     ) -> float:
-        """Return the seconds of one grouped product of so many experts with m rows each.
+        """Return the seconds of the products of so many experts with m rows each.
 
+        Parameters
+        ----------
+        streams: each is a kernel of its own, so many of them side by side; 0: all are one kernel.
         accumulate: the gradients of their weights, m x n each, from k rows.
         """
-        return self._product((m, n, k, count), precision, accumulate, self.constants.grouped)
+        shape, of = (m, n, k, count), self.constants
+        if not streams:
+            return self._product(shape, precision, accumulate, of.grouped)
+        beside = min(streams, count)
+        return self._product(shape, precision, accumulate, of.concurrent, count / beside)
 
     def batched(
         self, m: float, n: float, k: float, *, count: float, precision: str = TENSOR_CORES
@@ -213,14 +221,18 @@ class KernelRates:
         precision: str,
         accumulate: float,
         rate: float,
+        turns: float = 1.0,
     ) -> float:
-        """Return the seconds of products at a rate, of that of single plain ones."""
+        """Return the seconds of products at a rate, of that of single plain ones.
+
+        turns: equal parts of them that run one after the other.
+        """
         m, n, k, count = shape
         constants = self._constants(precision)
         width = WIDTHS[precision]
         out = 2 * accumulate or max(width, 2.0)
         traffic = count * (width * k * (m + n) + out * m * n)
-        work = self._tiled(shape, precision, constants) / rate
+        work = turns * self._tiled((m, n, k, count / turns), precision, constants) / rate
         if accumulate:
             work /= ACCUMULATE
         memory = traffic / (self.bandwidth * constants.ew)

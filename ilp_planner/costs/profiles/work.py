@@ -7,7 +7,7 @@ Williams et al. 2009). Collectives run on a ring.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.profiles.kernel_times import KernelRates
@@ -131,7 +131,7 @@ class Measured:
             case Product() as p if p.batched:
                 return rates.batched(p.m, p.n, p.k, count=p.copies, precision=precision)
             case Product() as p:
-                product = rates.grouped if p.grouped else rates.product
+                product = partial(rates.grouped, streams=p.streams) if p.grouped else rates.product
                 spent = product(
                     p.m, p.n, p.k, count=p.copies, precision=precision, accumulate=p.summed
                 )
@@ -164,8 +164,9 @@ class Measured:
         rates, machine = self.rates, self.machine
         forward, backward = rates.fastest_attention(precision)
         product = rates.fastest_product(precision) * self._low(precision)
+        grouped = max(rates.constants.grouped, rates.constants.concurrent)
         return max(
-            product * max(1.0, rates.constants.grouped * machine.grouped, machine.scan),
+            product * max(1.0, grouped * machine.grouped, machine.scan),
             forward * machine.attention,
             backward * machine.attention_backward,
         )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.training.network import Network
     from ilp_planner.job.messages import Messages
     from ilp_planner.job.modules import Message
-    from ilp_planner.job.work import ModuleWork
+    from ilp_planner.job.work import Kernel, ModuleWork
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
@@ -361,15 +361,11 @@ def least_alone(alone: Alone) -> float:
 
 
 def _lone(job: TrainingJob, device: Device, element: _Element) -> Lone:
-    settings = job.settings
-    forward, backward = (
-        _kernel_seconds(job, device, element.work, way) for way in (FORWARD, BACKWARD)
-    )
     host = _host_seconds(job, device.machine, element)
-    weights = sum(
-        kernel_time(module.of_weights, device, settings.precision, settings.quantised)
-        for module in element.work
+    forward, backward = (
+        _kernel_seconds(job, device, element.work, way, host) for way in (FORWARD, BACKWARD)
     )
+    weights = sum(_spent(job, device, module.of_weights, host) for module in element.work)
     return Lone(
         messages=element.messages,
         kernels=(forward, backward),
@@ -557,6 +553,10 @@ def graphed_shares(kind: LayerKind) -> dict[str, float]:
 
 
 CHECKPOINT = 4  # kernels that take the host as long as computing a module again
+# Likewise, as starting one more product of a group that is no single kernel: 9.3 us by SimuMax's
+# rows of Transformer Engine on B200 (`tests/benchmarks/kernel_streams.py`), where a kernel of a
+# layer with experts takes 0.1 ms, with its tensors and its part of autograd.
+PRODUCT = 0.09
 
 
 def _checkpoints(element: _Element, name: str) -> float:
@@ -570,12 +570,13 @@ class _Host(NamedTuple):
 
     floors: to start the kernels and messages of each pass, while the device works. waits: of each
     pass, in which the device has nothing to do. checkpoint: likewise, for a module that is computed
-    again.
+    again. product: between the starts of two products of a group that the device waits for.
     """
 
     floors: tuple[float, float] = (0.0, 0.0)
     waits: tuple[float, float] = (0.0, 0.0)
     checkpoint: float = 0.0
+    product: float = 0.0
 
 
 def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Host:
@@ -583,8 +584,9 @@ def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Hos
 
     Machines say it of a layer, and besides of each kernel and message of one with experts.
     There the host waits for the numbers of tokens that experts take, and the device for the kernels
-    that the host starts after that, unless experts are padded to a capacity. A graph starts its
-    kernels at once: all of a layer, or the share of the named parts (`GRAPHED_SHARES`).
+    that the host starts after that, unless experts are padded to a capacity: a group of many small
+    products takes at least as long as their starts. A graph starts its kernels at once: all of a
+    layer, or the share of the named parts (`GRAPHED_SHARES`).
     """
     kernels, experts = job.settings.kernels, element.experts
     if not element.layer or (kernels.graphs and not kernels.graphed):
@@ -597,26 +599,45 @@ def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Hos
         return _Host((there, back))
     ways = zip(*(module.ways for module in element.work), strict=True)
     sent = zip(*element.messages.values(), strict=True) if element.messages else ((), ())
-    started = [
-        share * sum(map(len, (*own, *messages))) for own, messages in zip(ways, sent, strict=True)
-    ]
-    floors = there + machine.host_experts * started[0], back + machine.host_experts * started[1]
+    started, products = [], []
+    for own, messages in zip(ways, sent, strict=True):
+        each = [kernel for some in own for kernel in some]
+        started.append(share * (len(each) + sum(map(len, messages))))
+        products.append(share * sum(max(0.0, kernel.products - 1) for kernel in each))
+    rows = zip((there, back), started, products, strict=True)
+    floors = [own + machine.host_experts * (few + PRODUCT * many) for own, few, many in rows]
     if kernels.pad_to_capacity or "moe" in kernels.graphed:
-        return _Host(floors)
+        return _Host((floors[0], floors[1]))
     waits = machine.expert_waits * started[0], machine.expert_waits * started[1]
-    return _Host(floors, waits, CHECKPOINT * machine.host_experts)
+    return _Host(
+        (floors[0], floors[1]),
+        waits,
+        CHECKPOINT * machine.host_experts,
+        share * PRODUCT * machine.host_experts,
+    )
 
 
 def _kernel_seconds(
-    job: TrainingJob, device: Device, work: tuple[ModuleWork, ...], way: int
+    job: TrainingJob, device: Device, work: tuple[ModuleWork, ...], way: int, host: _Host
 ) -> dict[str, float]:
     """Return module -> seconds of its kernels."""
-    settings, found = job.settings, defaultdict[str, float](float)
+    found = defaultdict[str, float](float)
     for module in work:
-        found[module.name] += kernel_time(
-            module.ways[way], device, settings.precision, settings.quantised
-        )
+        found[module.name] += _spent(job, device, module.ways[way], host)
     return found
+
+
+def _spent(job: TrainingJob, device: Device, kernels: tuple[Kernel, ...], host: _Host) -> float:
+    """Return the seconds of kernels, grouped products as fast as the host starts each."""
+
+    def seconds(some: tuple[Kernel, ...]) -> float:
+        return kernel_time(some, device, job.settings.precision, job.settings.quantised)
+
+    spent = seconds(kernels)
+    if host.product:
+        groups = (kernel for kernel in kernels if kernel.products)
+        spent += sum(max(0.0, each.products * host.product - seconds((each,))) for each in groups)
+    return spent
 
 
 def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -> float:

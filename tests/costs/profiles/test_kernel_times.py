@@ -29,6 +29,7 @@ def kernels(**parts: object) -> KernelRates:
         attention=AttentionConstants(f0=1.0, s0=0.0, backward=1.0),
         launch=0.0,
         grouped=1.0,
+        concurrent=1.0,
         curves=CURVES,
         source="",
     )
@@ -85,6 +86,20 @@ def test_batched_grouped_and_added_products_are_slower(gpu, m, n, k, count):
     assert gpu.grouped(m, n, k, count=count) >= time
     assert gpu.batched(m, n, k, count=count) >= time
     assert gpu.product(m, n, k, count=count, accumulate=4.0) >= time
+
+
+@given(real, side, side, side, count, st.integers(1, 8), gradient)
+def test_products_on_streams_are_slower_than_side_by_side(gpu, m, n, k, count, streams, accumulate):
+    """All at once fill the processors best; one after the other they are single products."""
+    gpu = replace(gpu, constants=replace(gpu.constants, concurrent=1.0))
+    together, some, alone = (
+        gpu.grouped(m, n, k, count=count, streams=number, accumulate=accumulate)
+        for number in (count, streams, 1)
+    )
+    assert together == pytest.approx(gpu.product(m, n, k, count=count, accumulate=accumulate))
+    assert together <= some * (1 + 1e-12)
+    assert some <= alone * (1 + 1e-12)
+    assert alone <= count * gpu.product(m, n, k, accumulate=accumulate) * (1 + 1e-12)
 
 
 @given(real, side, side, side)

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.training.network import Network
-from ilp_planner.costs.training.times import NAMES, element_alone, element_time
+from ilp_planner.costs.training.times import (
+    BACKWARD,
+    FORWARD,
+    NAMES,
+    PRODUCT,
+    Lone,
+    element_alone,
+    element_time,
+)
+from ilp_planner.specs.cluster import Device
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.layer_kinds import BY_LETTERS
 from ilp_planner.specs.link import Link
@@ -85,6 +94,38 @@ def test_the_host_starts_both_passes_beside_each_other() -> None:
         for flag, machine in ((True, PLAIN), (False, slow), (True, slow))
     )
     assert free.compute == beside.compute < alone.compute
+
+
+@examples(30)
+@given(
+    experts=st.sampled_from((2, 8, 64)), tokens=st.sampled_from((64, 2048)), padded=st.booleans()
+)
+def test_the_host_starts_products_of_experts_one_by_one(
+    experts: int, tokens: int, padded: bool
+) -> None:
+    """Each of six groups of a layer, two forward; where the host has to know the tokens first, a
+    group takes at least as long as it needs for that."""
+    seconds = 1e-4
+    kernels = Kernels(attention="flash", grouped_experts=True, capacity=1.0, pad_to_capacity=padded)
+    mixture = Experts(count=experts, top_k=2, ffn=64)
+    one = job(tp=1, experts=mixture, settings=Settings(kernels=kernels))
+    one = replace(one, model=replace(one.model, sequence=tokens))
+    titan = replace(one, settings=replace(one.settings, keeps_gathered=True))
+    device, idle = (h100(machine=replace(PLAIN, host_experts=each)) for each in (seconds, 0.0))
+
+    def lone(job: TrainingJob, device: Device) -> Lone:
+        ((found, _),) = element_alone(job, device, "expert")
+        return found
+
+    ours, theirs, free = lone(one, device), lone(titan, device), lone(one, idle)
+    for way, groups in ((FORWARD, 2), (BACKWARD, 4)):
+        added = ours.host.floors[way] - theirs.host.floors[way]
+        assert added == pytest.approx(groups * (experts - 1) * PRODUCT * seconds)
+        for name in ("experts_fc1", "experts_fc2"):
+            least = 0.0 if padded else groups / 2 * experts * PRODUCT * seconds
+            spent, alone = (each.kernels[way][name] for each in (ours, free))
+            assert max(alone, least) <= spent * (1 + 1e-9)
+            assert spent <= (alone + least) * (1 + 1e-9)
 
 
 def test_keys_are_passed_on_beside_attention_in_predictions_as_well() -> None:
