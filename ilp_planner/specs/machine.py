@@ -61,7 +61,7 @@ class Machine:
     grouped: float = 1.0
     attention: float = 1.0
     attention_backward: float = 1.0
-    scan: float = 0.262
+    scan: float = 0.235
     links: float = 1.0
     network: float = 1.0
     tensor_exposed: float = 0.3
