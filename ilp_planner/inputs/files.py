@@ -302,7 +302,7 @@ class InputFiles:
         self.held["lengths"] = Reference(
             name=reference.name, sha256=written.sha256, text=written.text
         )
-        architecture = of_samples(model, lengths, document.name)
+        architecture = of_samples(model, lengths, document.name, self.request.images)
         return replace(model, architecture=architecture)
 
     def model_or_default(self) -> ModelSpec:

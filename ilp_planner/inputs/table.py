@@ -368,7 +368,8 @@ INPUTS = (
         "images",
         Whole(),
         PROBLEM,
-        "Images of a sample, of a model with an encoder of images; the model's.",
+        "Images of a sample, or a document of --lengths, of a model with an encoder of images; "
+        "the model's.",
         keyword="images_per_sample",
         changes=COSTS,
     ),

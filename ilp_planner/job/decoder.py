@@ -15,7 +15,7 @@ from ilp_planner.job.attention import (
     product_input,
     with_kept,
 )
-from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_module
+from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_module, most_images
 from ilp_planner.job.mixers import mixer_modules
 from ilp_planner.job.mlp import expert_modules, mlp_modules
 from ilp_planner.job.modules import Kept, Module, Weight
@@ -57,7 +57,9 @@ def embedding_module(job: TrainingJob) -> Module:
 
 def _encoder(job: TrainingJob) -> Module:
     """Return the encoder of images."""
-    layer = layer_module(encoder_job(job), *encoder_kind(job), recomputed=encoder_recomputes(job))
+    layer = layer_module(
+        encoder_job(job, most_images(job)), *encoder_kind(job), recomputed=encoder_recomputes(job)
+    )
     return encoder_module(job, layer)
 
 
@@ -69,7 +71,7 @@ def encoder_recomputes(job: TrainingJob) -> bool:
 
 def encoder_layer(job: TrainingJob) -> Module:
     """Return a layer of the encoder, with all that its backward pass needs."""
-    return layer_module(encoder_job(job), *encoder_kind(job))
+    return layer_module(encoder_job(job, most_images(job)), *encoder_kind(job))
 
 
 def _arguments(job: TrainingJob) -> tuple[Kept, ...]:

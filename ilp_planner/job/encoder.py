@@ -20,6 +20,7 @@ from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.recompute import forget
 from ilp_planner.job.shard import part, shard_of
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.images import Load, image_load
 from ilp_planner.specs.training import NOT_RECOMPUTED, Offload, TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, Tuning, trains_encoder
 
@@ -49,9 +50,22 @@ def encoder_of(job: TrainingJob) -> Encoder:
     return job.model.encoder
 
 
+def most_images(job: TrainingJob) -> Load:
+    """Return the images of a micro-batch that has the most."""
+    model = job.model
+    return image_load(encoder_of(job), model.lengths, model.sequence, job.micro_batch)
+
+
+def images_seen(job: TrainingJob) -> Load:
+    """Return the images of a micro-batch as passes see them."""
+    assert job.images is not None
+    return job.images
+
+
 @lru_cache(maxsize=1024)
-def encoder_job(job: TrainingJob) -> TrainingJob:
-    """Return the job that trains the encoder's layers; each of its samples is one image."""
+def encoder_job(job: TrainingJob, load: Load) -> TrainingJob:
+    """Return the job that trains the encoder's layers; each of its samples is one image. load:
+    images of a micro-batch, for memory those of `most_images`."""
     encoder, settings = encoder_of(job), job.settings
     kernels = replace(
         settings.kernels,
@@ -63,7 +77,7 @@ def encoder_job(job: TrainingJob) -> TrainingJob:
         layers=encoder.layers,
         hidden=encoder.hidden,
         heads=encoder.heads,
-        sequence=encoder.patches,
+        sequence=load.patches,
         vocab=1,
         ffn=encoder.ffn,
         gated=encoder.gated,
@@ -72,13 +86,13 @@ def encoder_job(job: TrainingJob) -> TrainingJob:
         activation=encoder.activation,
         positions="none" if encoder.positions else "rope",
         dropout=0.0,
-        seen=encoder.spans,
+        seen=load.spans,
     )
     return replace(
         job,
         model=tower,
-        micro_batch=job.micro_batch * encoder.images,
-        global_batch=job.global_batch * encoder.images,
+        micro_batch=load.images,
+        global_batch=load.images * max(1, job.micro_batches) * job.dp,
         tp=1 if encoder.whole else job.tp,
         pp=1,
         layout=None,
@@ -99,7 +113,7 @@ def encoder_kind(job: TrainingJob) -> TunedLayer:
 
 def encoder_module(job: TrainingJob, layer: Module) -> Module:
     """Return the module of the encoder and its projectors. layer: the module of one layer."""
-    encoder, own = encoder_of(job), encoder_job(job)
+    encoder, own = encoder_of(job), encoder_job(job, most_images(job))
     h, sizes = encoder.hidden, shard_of(own)
     first = [Weight(name="weight", shape=(h, encoder.pixels))]
     first += [Weight(name="bias", shape=(h,))] * encoder.patch_bias
@@ -130,10 +144,10 @@ def _frozen(module: Module) -> Module:
 def _projectors(job: TrainingJob) -> tuple[Module, ...]:
     """Return the projectors of the last and of inner layers: norms, and two products with an
     activation between them."""
-    encoder, own = encoder_of(job), encoder_job(job)
-    rows, tp = encoder.tokens * own.micro_batch, own.tp
-    inner = part(encoder.inner, tp)
-    merged = (encoder.tokens, own.micro_batch, encoder.merged)
+    encoder, most = encoder_of(job), most_images(job)
+    own = encoder_job(job, most)
+    rows, inner = most.tokens, part(encoder.inner, own.tp)
+    merged = (rows, encoder.merged)
     second = product("projector_fc2", rows=job.model.hidden, columns=inner, bias=True)
     column = product_input(own, (rows, inner), "activated")
     products = (
@@ -144,7 +158,7 @@ def _projectors(job: TrainingJob) -> tuple[Module, ...]:
         ),
         with_kept(second, column),
     )
-    patch = (encoder.patches, own.micro_batch, encoder.hidden)
+    patch = (most.patches, most.images, encoder.hidden)
     shapes = {"none": (), "patch": (patch,), "merged": (merged,)}[encoder.projector_norm]
 
     def one(norms: tuple[tuple[int, ...], ...]) -> Module:

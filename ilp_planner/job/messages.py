@@ -10,7 +10,7 @@ for the list of messages. Modules are named by their path, `self_attention.linea
 import math
 from dataclasses import replace
 
-from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_of
+from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_of, images_seen
 from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
@@ -40,17 +40,17 @@ def embedding_messages(job: TrainingJob) -> Pair:
 def encoder_messages(job: TrainingJob) -> tuple[Messages, Messages]:
     """Return the messages of a layer of an encoder of images, and of its projectors: they divide
     columns and rows over tensor-parallel ranks, without sequence parallelism."""
-    encoder, own, kind = encoder_of(job), encoder_job(job), encoder_kind(job)
+    encoder, seen, kind = encoder_of(job), images_seen(job), encoder_kind(job)
+    own = encoder_job(job, seen)
     layer = layer_messages(own, *kind)
     if own.tp == 1:
         return layer, {}
     trained = kind.state == TRAINED
     if trained and encoder.recomputed:
         layer = {name: (there, (*there, *back)) for name, (there, back) in layer.items()}
-    rows = encoder.tokens, own.micro_batch
-    count = 1 + encoder.deepstack
-    out = replace(_tp(own, "all_reduce", (*rows, job.model.hidden)), times=count)
-    back = replace(_tp(own, "all_reduce", (*rows, encoder.merged)), times=count)
+    rows, count = seen.tokens, 1 + encoder.deepstack
+    out = replace(_tp(own, "all_reduce", (rows, job.model.hidden)), times=count)
+    back = replace(_tp(own, "all_reduce", (rows, encoder.merged)), times=count)
     return layer, {"projector_fc1": ((), (back,) * trained), "projector_fc2": ((out,), ())}
 
 

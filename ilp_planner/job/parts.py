@@ -19,7 +19,7 @@ from ilp_planner.job.decoder import (
     prediction_module,
 )
 from ilp_planner.job.encoder import NAME as ENCODER
-from ilp_planner.job.encoder import encoder_job, encoder_kind
+from ilp_planner.job.encoder import encoder_job, encoder_kind, most_images
 from ilp_planner.job.mixers import mixer_backward
 from ilp_planner.job.operators import outputs_needed
 from ilp_planner.job.overheads import (
@@ -606,7 +606,8 @@ def _encoder_moment(job: TrainingJob, embedding: Module) -> float:
     keep: the last of its layers goes back first, while all that it keeps is there."""
     if job.model.encoder is None:
         return 0.0
-    own, kind, layer = encoder_job(job), encoder_kind(job), encoder_layer(job)
+    kind, layer = encoder_kind(job), encoder_layer(job)
+    own = encoder_job(job, most_images(job))
     if kind.state == FORWARD_ONLY:
         return layer_forward(own, experts=False)
     found = next(child for child in embedding.children if child.name == ENCODER).activations

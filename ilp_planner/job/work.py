@@ -14,7 +14,7 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ilp_planner.job.encoder import encoder_job, encoder_of
+from ilp_planner.job.encoder import encoder_job, encoder_of, images_seen
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, product_streams, stream_width, widens
@@ -194,13 +194,14 @@ def embedding_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
 def encoder_work(job: TrainingJob) -> tuple[tuple[ModuleWork, ...], tuple[ModuleWork, ...]]:
     """Return a layer of an encoder of images, and what is before and after its layers: the product
     with patches, whose input has no gradient, and the projectors."""
-    encoder, own = encoder_of(job), encoder_job(job)
+    encoder, seen = encoder_of(job), images_seen(job)
+    own = encoder_job(job, seen)
     share, trained = _Share(own), trains_encoder(job.model, job.settings.tuning)
     layer = layer_work(own, kind=0)
     if trained and encoder.recomputed:
         layer = tuple(replace(one, backward=(*one.forward, *one.backward)) for one in layer)
     patches = share.linear("patch_embed", share.tokens, encoder.pixels, encoder.hidden)
-    rows, inner = encoder.tokens * own.micro_batch, encoder.inner / own.tp
+    rows, inner = seen.tokens, encoder.inner / own.tp
     wide, column = (rows * width * own.settings.width for width in (encoder.merged, inner))
     projector = (
         share.streaming("projector_norm", 2 * wide, 4 * wide, "norm"),

@@ -26,6 +26,7 @@ from ilp_planner.specs.decoder_parts import Rotary as Rotary
 from ilp_planner.specs.decoder_parts import Window as Window
 from ilp_planner.specs.encoder import Encoder as Encoder
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.images import check_images
 from ilp_planner.specs.layer_kinds import (
     ATTENTION,
     DELTA,
@@ -175,7 +176,7 @@ class Decoder(HashedOnce):
                 f"(images {e.images}, image_size {e.image_size}), found {self.sequence}"
             )
         if self.encoder and self.lengths:
-            raise ValueError("lengths must be none with an encoder of images")
+            check_images(self.encoder, self.lengths)
         if self.lengths and self.lengths.longest > self.sequence:
             raise ValueError(
                 f"lengths must be at most sequence ({self.sequence}), found {self.lengths.longest}"

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ilp_planner.base.limits import DIMENSION
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     Share = Callable[[int], float]
+
+Number = TypeVar("Number", int, float)
 
 # Four ways to make samples of documents.
 # packed: whole documents in a sample; attention stays inside of each.
@@ -49,9 +51,11 @@ class Pack(NamedTuple):
 class Lengths:
     """A histogram of the lengths of documents.
 
-    lengths: tokens of a document, ascending.
+    lengths: tokens of a document, ascending; with images, those of one length by their images.
     counts: documents of each length.
     batching: how samples are made of them: `packed`, `joined`, `longest` or `full`.
+    images: of each of these documents; empty: as many as the model's encoder says.
+    image_sizes: pixels of their side, 0 without images; empty: the encoder's.
 
     Raises
     ------
@@ -61,23 +65,45 @@ class Lengths:
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
     batching: str = PACKED
+    images: tuple[int, ...] = ()
+    image_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.batching not in BATCHINGS:
             raise ValueError(f"batching must be one of {BATCHINGS}, got {self.batching!r}")
         if not self.lengths or len(self.lengths) != len(self.counts):
             raise ValueError("lengths must have a count each, and be at least one")
-        if self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
+        for name in ("images", "image_sizes"):
+            found = getattr(self, name)
+            if found and (len(found) != len(self.lengths) or min(found) < 0):
+                raise ValueError(f"{name} must be whole numbers of at least 0, one for each length")
+        if self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.kinds)):
             raise ValueError("lengths must be whole numbers of at least 1, ascending")
         if not all(0 < count <= DIMENSION for count in self.counts):
             raise ValueError(f"counts must be whole numbers from 1 to {DIMENSION}")
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.lengths, self.counts, self.batching))
+        return hash((self.kinds, self.counts, self.batching))
 
     def __hash__(self) -> int:
         return self._hash  # once: jobs are keys of many caches
+
+    @property
+    def kinds(self) -> tuple[tuple[int, ...], ...]:
+        """Tokens of a document, and its images and their side where they are said."""
+        columns = filter(None, (self.lengths, *self.images_said))
+        return tuple(zip(*columns, strict=True))
+
+    @property
+    def images_said(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Images of each document, and their sides; empty where the encoder says them."""
+        return self.images, self.image_sizes
+
+    @property
+    def histogram(self) -> tuple[tuple[int, int], ...]:
+        """The different lengths, ascending, and the documents of each."""
+        return merged(zip(self.lengths, self.counts, strict=True))
 
     @property
     def documents(self) -> int:
@@ -134,7 +160,7 @@ class Lengths:
         if self.batching == PACKED:
             costs = [(_of_pack(pack, share), pack.number) for pack in packs(self, sequence)]
             samples = micro_batch * micro_batches
-            return float(sequence), expected_largest(_merged(costs), samples, dp)
+            return float(sequence), expected_largest(merged(costs), samples, dp)
         each = self._longest_of(micro_batch)
         tokens, pairs = (
             expected_largest(tuple((value(n), part) for n, part in each), micro_batches, dp)
@@ -179,10 +205,11 @@ def _of_pack(pack: Pack, share: Share) -> float:
     return _sum(_pairs(share), documents)
 
 
-def _merged(costs: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    found: dict[float, float] = {}
-    for value, weight in costs:
-        found[value] = found.get(value, 0.0) + weight
+def merged(rows: Iterable[tuple[Number, Number]]) -> tuple[tuple[Number, Number], ...]:
+    """Return the different values, ascending, each with the sum of its weights."""
+    found: dict[Number, Number] = {}
+    for value, weight in rows:
+        found[value] = found[value] + weight if value in found else weight
     return tuple(sorted(found.items()))
 
 
@@ -206,7 +233,7 @@ def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
             insort(order, pack.free)
         open_[pack.free].append(pack)
 
-    for length, left in zip(reversed(lengths.lengths), reversed(lengths.counts), strict=True):
+    for length, left in reversed(lengths.histogram):
         while left:
             place = bisect_left(order, length)
             if place < len(order):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 MULTIPLE = 128  # tokens: a sample that is padded to the longest document has a multiple of it
 # Keys of a document's line of JSON: its length, or a list that is as long.
 NUMBERS, LISTS = ("length", "num_tokens", "n_tokens"), ("input_ids", "tokens")
-HEADS = (["length", "count"], ["length"])  # first lines that name columns
+IMAGES = ("images", "image_size")  # columns and keys that say the images of a document
+COLUMNS = ("length", "count", *IMAGES)  # a first line of these names them; LEAST: of each
+LEAST = {"length": 1}
 EXPECTED = (
     "a line `length,count` for each length, one length a line, an object of counts by length, or "
     f"lines of JSON with a number {', '.join(NUMBERS)} or a list {', '.join(LISTS)}"
@@ -36,47 +38,72 @@ def read_lengths(document: Document, batching: str = "") -> Lengths:
     ------
     SpecError: one line with the file, the line, the found and the expected value.
     """
-    counts: dict[int, int] = {}
-    for place, length, count in _pairs(document):
-        for value, least, name in ((length, 1, "length"), (count, 0, "count")):
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int)
-                or not (least <= value <= DIMENSION)
-            ):
-                raise SpecError(
-                    f"{place}: {name}: found {_shown(value)}, expected a whole number from "
-                    f"{least} to {DIMENSION}"
-                )
-        if count:
-            counts[length] = counts.get(length, 0) + count
+    counts: dict[tuple[int, ...], int] = {}
+    said: dict[str, None] = {}  # columns
+    for place, row in _rows(document):
+        for name, value in row.items():
+            _check(place, name, value)
+        said |= dict.fromkeys(row)
+        if count := row.get("count", 1):
+            images = row.get("images", 1 if "image_size" in row else 0)
+            kind = row["length"], images, row.get("image_size", 0) if images else 0
+            counts[kind] = counts.get(kind, 0) + count
     if not counts:
         raise SpecError(f"{document.name}: found no lengths, expected {EXPECTED}")
-    step = 1
-    while len(rounded := {-(-length // step) for length in counts}) > CLASSES:
+    step, longest = 1, max(kind[0] for kind in counts)
+    while len(rounded := _rounded_up(counts, step)) > CLASSES and step < longest:
         step *= 2
-    found = {length * step: 0 for length in sorted(rounded)}
-    for length, count in counts.items():
-        found[-(-length // step) * step] += count
+    if len(rounded) > CLASSES:
+        raise SpecError(
+            f"{document.name}: found {len(rounded)} different numbers and sizes of images, "
+            f"expected at most {CLASSES}"
+        )
+    lengths, images, sizes = zip(*rounded, strict=True)
     try:
         return Lengths(
-            lengths=tuple(found), counts=tuple(found.values()), batching=batching or PACKED
+            lengths=lengths,
+            counts=tuple(rounded.values()),
+            batching=batching or PACKED,
+            images=images if said.keys() & set(IMAGES) else (),
+            image_sizes=sizes if any(sizes) else (),
         )
     except ValueError as error:
         raise SpecError(f"{document.name}: {error}") from None
 
 
-def of_samples(model: ModelSpec, lengths: Lengths, source: str) -> Decoder:
+def _check(place: str, name: str, value: Any) -> None:
+    least = LEAST.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= DIMENSION:
+        raise SpecError(
+            f"{place}: {name}: found {_shown(value)}, expected a whole number from {least} to "
+            f"{DIMENSION}"
+        )
+
+
+def _rounded_up(counts: dict[tuple[int, ...], int], step: int) -> dict[tuple[int, ...], int]:
+    """Return the counts with lengths rounded up to multiples, ascending."""
+    found: dict[tuple[int, ...], int] = {}
+    for (length, *images), count in sorted(counts.items()):
+        kind = -(-length // step) * step, *images
+        found[kind] = found.get(kind, 0) + count
+    return dict(sorted(found.items()))
+
+
+def of_samples(
+    model: ModelSpec, lengths: Lengths, source: str, images: int | None = None
+) -> Decoder:
     """Return a model's architecture with samples of documents. If they are padded to the longest
     document, it gives the sequence length.
 
     Parameters
     ----------
     source: of the lengths, for messages.
+    images: of each document, if they are asked for.
 
     Raises
     ------
-    SpecError: a document is longer than a sample, or the model is no decoder-only transformer.
+    SpecError: a document is longer than a sample, the model is no decoder-only transformer, or it
+        cannot see the images.
     """
     decoder = as_decoder(model.architecture)
     if decoder is None:
@@ -84,10 +111,15 @@ def of_samples(model: ModelSpec, lengths: Lengths, source: str) -> Decoder:
             f"{source}: found lengths for model {model.name!r} of family {model.family}, expected "
             "a decoder-only transformer (gpt or decoder)"
         )
-    if decoder.encoder:
+    if lengths.images and decoder.encoder is None:
         raise SpecError(
-            f"{source}: found lengths for {model.name}, which sees images, expected a model of "
-            "text: images of documents are not modelled; `text_only` plans its text alone"
+            f"{source}: found images for {model.name}, which has no encoder of images or is asked "
+            "for its text alone, expected a model with one, as qwen2.5-vl-7b"
+        )
+    if lengths.images and images:
+        raise SpecError(
+            f"{source}: found images of each document with `images_per_sample={images}`, expected "
+            "one of the two"
         )
     longest, tokens = lengths.longest, decoder.sequence
     if longest > tokens:
@@ -97,7 +129,10 @@ def of_samples(model: ModelSpec, lengths: Lengths, source: str) -> Decoder:
         )
     if lengths.batching == LONGEST:
         tokens = min(tokens, _rounded(longest))
-    return replace(decoder, sequence=tokens, lengths=lengths)
+    try:
+        return replace(decoder, sequence=tokens, lengths=lengths)
+    except ValueError as error:
+        raise SpecError(f"{source}: {error}") from None
 
 
 def _rounded(tokens: int) -> int:
@@ -107,30 +142,37 @@ def _rounded(tokens: int) -> int:
 
 def lengths_text(lengths: Lengths) -> str:
     """Return the text of a file that `read_lengths` reads as this histogram."""
-    rows = zip(lengths.lengths, lengths.counts, strict=True)
-    return "".join(f"{length},{count}\n" for length, count in (("length", "count"), *rows))
+    columns = {"length": lengths.lengths, "count": lengths.counts}
+    columns |= {
+        name: found for name, found in zip(IMAGES, lengths.images_said, strict=True) if found
+    }
+    rows = zip(*columns.values(), strict=True)
+    return "".join(",".join(map(str, row)) + "\n" for row in (tuple(columns), *rows))
 
 
-def _pairs(document: Document) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the place in the file, the length and the count of each entry."""
+def _rows(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place in the file and the columns of each entry."""
     whole = document.text.removeprefix("\ufeff")  # spreadsheets mark it
     text = whole.strip()
     lines = [(n, line.strip()) for n, line in enumerate(whole.splitlines(), 1)]
     lines = [(n, line) for n, line in lines if line]
     if text.startswith("[") or (text.startswith("{") and not _is_lines(lines)):
-        yield from _json(document.name, text)
+        for place, length, count in _json(document.name, text):
+            yield place, {"length": length, "count": count}
         return
+    columns: tuple[str, ...] = COLUMNS[:2]
     for number, line in lines:
         place = f"{document.name}: line {number}"
         if line.startswith("{"):
-            yield place, _of_object(place, line), 1
+            yield place, _of_object(place, line)
             continue
         cells = [cell.strip() for cell in line.replace(";", ",").replace("\t", ",").split(",")]
-        if number == lines[0][0] and cells in HEADS:
+        if number == lines[0][0] and "length" in cells and {*cells} <= {*COLUMNS}:
+            columns = tuple(cells)
             continue
-        if len(cells) > 2:
+        if len(cells) > len(columns) or len(cells) < len(columns) > 2:
             raise SpecError(f"{place}: found {_shown(line)}, expected {EXPECTED}")
-        yield place, _whole(cells[0]), _whole(cells[1]) if len(cells) == 2 else 1
+        yield place, dict(zip(columns, map(_whole, cells), strict=False))
 
 
 def _is_lines(lines: list[tuple[int, str]]) -> bool:
@@ -156,15 +198,22 @@ def _json(name: str, text: str) -> Iterator[tuple[str, Any, Any]]:
             yield place, one, 1
 
 
-def _of_object(place: str, line: str) -> Any:
+def _of_object(place: str, line: str) -> dict[str, Any]:
+    """Return the columns that a document's line of JSON says."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         raise SpecError(f"{place}: found no valid JSON, expected {EXPECTED}") from None
     for key in (*NUMBERS, *LISTS):
         if key in found:
-            return len(found[key]) if isinstance(found[key], list) else found[key]
+            said = {"length": key, **{name: name for name in IMAGES if name in found}}
+            return {name: _count(found[key]) for name, key in said.items()}
     raise SpecError(f"{place}: found none of {', '.join((*NUMBERS, *LISTS))}, expected one of them")
+
+
+def _count(value: Any) -> Any:
+    """Return a number as it is; of a list, how long it is."""
+    return len(value) if isinstance(value, list) else value
 
 
 def _whole(text: str) -> Any:

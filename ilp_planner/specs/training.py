@@ -23,6 +23,7 @@ from ilp_planner.schedule.formulas import (
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpu_architectures import HOPPER, GpuArchitecture
+from ilp_planner.specs.images import Load, image_load
 from ilp_planner.specs.pipeline_layout import (
     LayoutStage,
     PipelineLayout,
@@ -538,6 +539,16 @@ class TrainingJob(HashedOnce):
         if model.lengths is None:
             return Sample(model.sequence, model.attention_spans)
         return _slowest(model, self.micro_batch, max(1, self.micro_batches), self.dp)
+
+    @property
+    def images(self) -> Load | None:
+        """Images of a micro-batch as passes see them, likewise; None without an encoder."""
+        model, number = self.model, max(1, self.micro_batches)
+        if model.encoder is None:
+            return None
+        return image_load(
+            model.encoder, model.lengths, model.sequence, self.micro_batch, number, self.dp
+        )
 
     @property
     def schedule(self) -> Schedule:

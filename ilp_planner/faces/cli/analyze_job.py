@@ -342,7 +342,8 @@ def _with_lengths(spec: ModelSpec, model: Decoder, asked: dict[str, Any]) -> Dec
     from ilp_planner.specs.lengths_reader import of_samples, read_lengths
 
     lengths = read_lengths(read_document(Path(named), SpecError), batching or PACKED)
-    return of_samples(replace(spec, architecture=model), lengths, named)
+    images = asked.get("images_per_sample")
+    return of_samples(replace(spec, architecture=model), lengths, named, images)
 
 
 def replicas(asked: dict[str, Any], devices: Devices) -> int:

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import format_percent
 from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.images import image_load, images_of_documents
 from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED
 
 if TYPE_CHECKING:
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
     from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.encoder import Encoder
+    from ilp_planner.specs.lengths import Lengths
 
 # How samples are made, in words.
 WORDS = {
@@ -34,20 +37,33 @@ def samples_lines(model: Decoder, micro_batch: int) -> list[tuple[str, str]]:
     """Say the samples of micro-batches of so many: `packed, 13.6 documents of 301 tokens, 0.4 %
     padding (a document each, padded to the sequence length: 92.7 %)`, or `1 image of 448 x 448
     pixels: 256 of 4,096 tokens`."""
+    lengths = model.lengths
+    text = [] if lengths is None else [_documents(model, lengths, micro_batch)]
+    if model.encoder:
+        text.insert(0, _images(model, model.encoder))
+    return [("samples", "; ".join(text))] if text else []
+
+
+def _images(model: Decoder, encoder: Encoder) -> str:
     lengths, size = model.lengths, model.sequence
-    if image := model.encoder:
-        images = f"{image.images} image{'s' * (image.images > 1)}"
-        tokens = f"{image.image_tokens:,} of {size:,} tokens"
-        return [
-            ("samples", f"{images} of {image.image_size} x {image.image_size} pixels: {tokens}")
-        ]
-    if lengths is None:
-        return []
-    text = WORDS[lengths.batching]
+    if lengths and lengths.images:
+        each = images_of_documents(encoder, lengths)
+        most = image_load(encoder, lengths, size, 1)
+        return f"{each:,.2f} images a document, at most {most.tokens:,} of {size:,} tokens"
+    count = encoder.images
+    text = f"{count} image{'s' * (count > 1)} of {encoder.image_size} x {encoder.image_size} pixels"
+    if lengths:
+        return f"{text} a document"
+    return f"{text}: {encoder.image_tokens:,} of {size:,} tokens"
+
+
+def _documents(model: Decoder, lengths: Lengths, micro_batch: int) -> str:
+    """Say `packed, 13.6 documents of 301 tokens, 0.4 % padding (...)`."""
+    size, text = model.sequence, WORDS[lengths.batching]
     each = lengths.trained(size) / lengths.mean
     if lengths.batching in (PACKED, JOINED):
         text += f", {each:,.1f} documents of {lengths.mean:,.0f} tokens"
     text += f", {format_percent(lengths.padding(size, micro_batch))} padding"
     other = lengths.made(FULL if lengths.batching in (PACKED, JOINED) else PACKED)
     share = format_percent(other.padding(size, micro_batch))
-    return [("samples", f"{text} ({WORDS[other.batching]}: {share})")]
+    return f"{text} ({WORDS[other.batching]}: {share})"

@@ -10,6 +10,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.lengths import FULL, LONGEST, PACKED, Lengths
 from ilp_planner.specs.tuning import Tuning
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import runtime_problem
@@ -25,7 +26,9 @@ ENCODERS = {
 }  # fmt: skip
 
 
-def problem_of(encoder, memory=9.0, asked=None, space="megatron", base="grouped", sequence=512):
+def problem_of(
+    encoder, memory=9.0, asked=None, space="megatron", base="grouped", sequence=512, lengths=None
+):
     return runtime_problem(
         space,
         base,
@@ -33,8 +36,11 @@ def problem_of(encoder, memory=9.0, asked=None, space="megatron", base="grouped"
         global_batch=8,
         memory_limit=int(memory * GIB),
         constraints=constraints_of(asked or {}),
-        changes={"encoder": encoder, "layers": 6, "vocab": 2000, "sequence": sequence},
-    )
+        changes={
+            "encoder": encoder, "layers": 6, "vocab": 2000, "sequence": sequence,
+            "lengths": lengths,
+        },
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", sorted(ENCODERS))
@@ -51,6 +57,21 @@ def problem_of(encoder, memory=9.0, asked=None, space="megatron", base="grouped"
 def test_no_plan_is_faster_than_the_bound(kind, memory, base, asked):
     problem = problem_of(ENCODERS[kind], memory, asked, base=base)
     assert assert_none_is_faster(problem, seed=7, count=40) >= 10
+
+
+DOCUMENTS = {
+    "lengths": (20, 300, 300, 512), "counts": (30, 8, 2, 3), "images": (0, 1, 4, 2),
+    "image_sizes": (0, 448, 224, 448),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODERS))
+@pytest.mark.parametrize("batching", [PACKED, LONGEST, FULL])
+@pytest.mark.parametrize("memory", [1.6, 9.0])
+def test_no_plan_with_images_of_documents_is_faster_than_the_bound(kind, batching, memory):
+    lengths = Lengths(**DOCUMENTS, batching=batching)
+    problem = problem_of(ENCODERS[kind], memory, lengths=lengths)
+    assert assert_none_is_faster(problem, seed=11, count=40) >= 10
 
 
 @pytest.mark.parametrize("kind", sorted(ENCODERS))

@@ -1,0 +1,166 @@
+"""Images of a micro-batch as the encoder computes them: equal ones, or those of documents."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.specs.lengths import JOINED, PACKED, Lengths, expected_largest, merged, packs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ilp_planner.specs.encoder import Encoder
+
+    Value = Callable[["Encoder"], float]  # of one image
+
+
+class Load(NamedTuple):
+    """Images of a micro-batch.
+
+    images: number of equal images that have as many patches.
+    patches: of each.
+    tokens: of the decoder, of all images.
+    spans: share of the layers with each kind of attention, and the pairs of patches that it sees as
+        a multiple of those of causal attention.
+    """
+
+    images: int
+    patches: int
+    tokens: int
+    spans: tuple[tuple[float, float], ...]
+
+
+class _Kind(NamedTuple):
+    """Documents of one length with equally many images of one size. encoder: of that size."""
+
+    length: int
+    documents: int
+    images: int
+    encoder: Encoder
+
+
+@lru_cache(maxsize=256)
+def _kinds(encoder: Encoder, lengths: Lengths) -> tuple[_Kind, ...]:
+    counts = lengths.images or (encoder.images,) * len(lengths.lengths)
+    sizes = lengths.image_sizes or (0,) * len(lengths.lengths)
+    known = {size: replace(encoder, image_size=size) if size else encoder for size in {*sizes}}
+    rows = zip(lengths.lengths, lengths.counts, counts, sizes, strict=True)
+    return tuple(_Kind(length, number, n, known[size]) for length, number, n, size in rows)
+
+
+def check_images(encoder: Encoder, lengths: Lengths) -> None:
+    """Refuse documents that have no room for their images.
+
+    Raises
+    ------
+    ValueError: that, no image at all, a size that the encoder does not take, or samples that are
+        cut anywhere.
+    """
+    if lengths.batching == JOINED:
+        raise ValueError(
+            "found images with `batching=joined`, which cuts samples anywhere, expected packed, "
+            "longest or full"
+        )
+    sizes = {size for size in lengths.image_sizes if size}
+    if encoder.fixed_size and sizes - {encoder.image_size}:
+        raise ValueError(
+            f"image_size: found {min(sizes - {encoder.image_size})}, expected "
+            f"{encoder.image_size}, which the encoder takes alone"
+        )
+    kinds = _kinds(encoder, lengths)
+    for length, _, images, each in kinds:
+        if images * each.tokens > length:
+            raise ValueError(
+                f"found a document of {length} tokens with {images} of {each.tokens} tokens each "
+                f"(images of {each.image_size} pixels), expected at least "
+                f"{images * each.tokens} tokens; a column `images` says those of each document"
+            )
+    if not any(kind.images for kind in kinds):
+        raise ValueError("found no images, expected some, or `text_only`")
+
+
+def image_load(
+    encoder: Encoder,
+    lengths: Lengths | None,
+    sequence: int,
+    micro_batch: int,
+    micro_batches: int = 0,
+    dp: int = 1,
+) -> Load:
+    """Return the images of a micro-batch: the expected mean of the slowest of `dp` replicas, or of
+    no `micro_batches` the most that it can have.
+
+    Parameters
+    ----------
+    sequence: tokens of a sample at most.
+    micro_batches: of each replica.
+    """
+    if lengths is None:
+        images = micro_batch * encoder.images
+        return Load(images, encoder.patches, encoder.tokens * images, encoder.spans)
+    return _of_documents(encoder, lengths, sequence, micro_batch, micro_batches, dp)
+
+
+@lru_cache(maxsize=4096)
+def _of_documents(
+    encoder: Encoder,
+    lengths: Lengths,
+    sequence: int,
+    micro_batch: int,
+    micro_batches: int,
+    dp: int,
+) -> Load:
+    largest = max(kind.encoder.patches for kind in _kinds(encoder, lengths) if kind.images)
+
+    def total(value: Value) -> float:
+        if not micro_batches:
+            return micro_batch * max(v for v, _ in _of_samples(encoder, lengths, sequence, value))
+        costs = merged(_of_samples(encoder, lengths, sequence, value, mean=True))
+        return micro_batch * expected_largest(costs, micro_batch * micro_batches, dp)
+
+    every = total(lambda one: one.patches)
+    images = max(1, math.ceil(every / largest))
+    patches = max(1, math.ceil(every / images))
+    spans = []
+    for number, (layers, _) in enumerate(encoder.spans):
+        pairs = total(lambda one, at=number: one.spans[at][1] * one.patches**2)  # type: ignore[misc]
+        spans.append((layers, pairs / (images * patches**2)))
+    tokens = max(1, math.ceil(total(lambda one: one.tokens)))
+    return Load(images, patches, tokens, tuple(spans))
+
+
+def _of_samples(
+    encoder: Encoder, lengths: Lengths, sequence: int, value: Value, *, mean: bool = False
+) -> Iterator[tuple[float, int]]:
+    """Yield a value of the images of each kind of sample, and how many are of the kind. mean: of
+    packs, which are made by lengths alone: documents of a length have its mean; else the most."""
+    kinds = _kinds(encoder, lengths)
+    if lengths.batching != PACKED:
+        yield from ((kind.images * value(kind.encoder), kind.documents) for kind in kinds)
+        return
+    each: dict[int, list[tuple[float, int]]] = {}
+    for kind in kinds:
+        each.setdefault(kind.length, []).append((kind.images * value(kind.encoder), kind.documents))
+    of = _mean if mean else _most
+    known = {length: of(rows) for length, rows in each.items()}
+    for pack in packs(lengths, sequence):
+        yield sum(times * known[length] for length, times in pack.documents), pack.number
+
+
+def _mean(rows: Iterable[tuple[float, int]]) -> float:
+    rows = list(rows)
+    return sum(value * count for value, count in rows) / sum(count for _, count in rows)
+
+
+def _most(rows: Iterable[tuple[float, int]]) -> float:
+    return max(value for value, _ in rows)
+
+
+def images_of_documents(encoder: Encoder, lengths: Lengths) -> float:
+    """Return the mean number of images of a document."""
+    return (
+        sum(kind.documents * kind.images for kind in _kinds(encoder, lengths)) / lengths.documents
+    )
