@@ -22,7 +22,14 @@ from ilp_planner.job.shard import part, shard_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.images import Load, image_load
 from ilp_planner.specs.training import NOT_RECOMPUTED, Offload, TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, Tuning, trains_encoder
+from ilp_planner.specs.tuning import (
+    FORWARD_ONLY,
+    TRAINED,
+    TunedLayer,
+    Tuning,
+    trains_encoder,
+    trains_projector,
+)
 
 if TYPE_CHECKING:
     from ilp_planner.specs.encoder import Encoder
@@ -53,13 +60,22 @@ def encoder_of(job: TrainingJob) -> Encoder:
 def most_images(job: TrainingJob) -> Load:
     """Return the images of a micro-batch that has the most."""
     model = job.model
-    return image_load(encoder_of(job), model.lengths, model.sequence, job.micro_batch)
+    found = image_load(encoder_of(job), model.lengths, model.sequence, job.micro_batch)
+    return _divided(job, found)
 
 
 def images_seen(job: TrainingJob) -> Load:
-    """Return the images of a micro-batch as passes see them."""
+    """Return the images of a micro-batch as passes of a rank see them."""
     assert job.images is not None
-    return job.images
+    return _divided(job, job.images)
+
+
+def _divided(job: TrainingJob, load: Load) -> Load:
+    """Return the images of the context-parallel rank that has the most of them."""
+    if not encoder_of(job).cp_divided:
+        return load
+    images = -(-load.images // job.settings.cp)
+    return load._replace(images=images, tokens=-(-load.tokens * images // load.images))
 
 
 @lru_cache(maxsize=1024)
@@ -122,17 +138,17 @@ def encoder_module(job: TrainingJob, layer: Module) -> Module:
     if encoder.scales:
         first.append(Weight(name="scales", shape=(encoder.layers * encoder.scales * h,)))
     pixels = product_input(own, (sizes.tokens, sizes.batch, encoder.pixels), "patches")
-    found = Module(
-        name=NAME,
-        children=(
-            Module(name="patch_embed", weights=tuple(first), kept=(pixels,)),
-            replace(layer, name="layers").times(encoder.layers),
-            *_projectors(job),
-        ),
+    inner: tuple[Module, ...] = (
+        Module(name="patch_embed", weights=tuple(first), kept=(pixels,)),
+        replace(layer, name="layers").times(encoder.layers),
     )
-    if encoder_kind(job).state == TRAINED:
-        return found
-    return forget(_frozen(found))
+    projectors, trained = _projectors(job), encoder_kind(job).state == TRAINED
+    if not trained:
+        inner = tuple(forget(_frozen(module)) for module in inner)
+    if not trains_projector(job.model, job.settings.tuning):
+        still = map(_frozen, projectors)
+        projectors = tuple(still if trained else map(forget, still))
+    return Module(name=NAME, children=(*inner, *projectors))
 
 
 def _frozen(module: Module) -> Module:
@@ -150,13 +166,16 @@ def _projectors(job: TrainingJob) -> tuple[Module, ...]:
     merged = (rows, encoder.merged)
     second = product("projector_fc2", rows=job.model.hidden, columns=inner, bias=True)
     column = product_input(own, (rows, inner), "activated")
+    inputs = product_input(own, merged, "merged patches"), column
+    # They are for gradients of weights.
+    before, after = ([one] * trains_projector(job.model, job.settings.tuning) for one in inputs)
     products = (
         with_kept(
             product("projector_fc1", rows=inner, columns=encoder.merged, bias=True),
-            product_input(own, merged, "merged patches"),
+            *before,
             Kept(name="output", shape=(rows, inner), width=own.settings.width, why="activated"),
         ),
-        with_kept(second, column),
+        with_kept(second, *after),
     )
     patch = (most.patches, most.images, encoder.hidden)
     shapes = {"none": (), "patch": (patch,), "merged": (merged,)}[encoder.projector_norm]

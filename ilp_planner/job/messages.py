@@ -17,7 +17,7 @@ from ilp_planner.job.operators import shares_again
 from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MAMBA, MLP
 from ilp_planner.specs.training import TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_input
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_input, trains_projector
 
 Pair = tuple[tuple[Message, ...], tuple[Message, ...]]  # forward, backward
 Messages = dict[str, Pair]
@@ -42,16 +42,26 @@ def encoder_messages(job: TrainingJob) -> tuple[Messages, Messages]:
     columns and rows over tensor-parallel ranks, without sequence parallelism."""
     encoder, seen, kind = encoder_of(job), images_seen(job), encoder_kind(job)
     own = encoder_job(job, seen)
-    layer = layer_messages(own, *kind)
+    layer, learns = layer_messages(own, *kind), trains_projector(job.model, job.settings.tuning)
+    ends: Messages = {}
+    if encoder.cp_divided and job.settings.cp > 1:
+        assert job.images is not None
+        whole = (job.images.tokens, job.model.hidden)
+        gather, back = (
+            _cp(job, collective, whole, times=1 + encoder.deepstack)
+            for collective in ("all_gather", "all_reduce")
+        )
+        ends["images"] = (gather,), (back,) * (kind.state == TRAINED or learns)
     if own.tp == 1:
-        return layer, {}
-    trained = kind.state == TRAINED
-    if trained and encoder.recomputed:
+        return layer, ends
+    if kind.state == TRAINED and encoder.recomputed:
         layer = {name: (there, (*there, *back)) for name, (there, back) in layer.items()}
     rows, count = seen.tokens, 1 + encoder.deepstack
     out = replace(_tp(own, "all_reduce", (rows, job.model.hidden)), times=count)
     back = replace(_tp(own, "all_reduce", (rows, encoder.merged)), times=count)
-    return layer, {"projector_fc1": ((), (back,) * trained), "projector_fc2": ((out,), ())}
+    before = kind.state == TRAINED or (learns and encoder.projector_norm != "none")
+    ends |= {"projector_fc1": ((), (back,) * before), "projector_fc2": ((out,), ())}
+    return layer, ends
 
 
 def _embedding(job: TrainingJob) -> Pair:

@@ -30,6 +30,7 @@ from ilp_planner.specs.tuning import (
     adapters_of,
     trains_encoder,
     trains_output,
+    trains_projector,
     trains_words,
 )
 
@@ -196,29 +197,42 @@ def encoder_work(job: TrainingJob) -> tuple[tuple[ModuleWork, ...], tuple[Module
     with patches, whose input has no gradient, and the projectors."""
     encoder, seen = encoder_of(job), images_seen(job)
     own = encoder_job(job, seen)
-    share, trained = _Share(own), trains_encoder(job.model, job.settings.tuning)
+    share, tuning = _Share(own), job.settings.tuning
+    trained, learns = trains_encoder(job.model, tuning), trains_projector(job.model, tuning)
     layer = layer_work(own, kind=0)
     if trained and encoder.recomputed:
         layer = tuple(replace(one, backward=(*one.forward, *one.backward)) for one in layer)
     patches = share.linear("patch_embed", share.tokens, encoder.pixels, encoder.hidden)
     rows, inner = seen.tokens, encoder.inner / own.tp
     wide, column = (rows * width * own.settings.width for width in (encoder.merged, inner))
-    projector = (
+    projector: tuple[ModuleWork, ...] = (
         share.streaming("projector_norm", 2 * wide, 4 * wide, "norm"),
         share.linear("projector_fc1", rows, encoder.merged, inner),
         share.streaming("projector_activation", 2 * column, 3 * column, "activation"),
         share.linear("projector_fc2", rows, inner, job.model.hidden),
     )
-    ends = (
-        replace(patches, backward=patches.of_weights),
-        *(1 + encoder.deepstack) * projector,
-    )
-    if trained:
-        return layer, ends
-    found = (
-        tuple(replace(one, backward=(), of_weights=()) for one in part) for part in (layer, ends)
-    )
-    return next(found), next(found)
+    first = replace(patches, backward=patches.of_weights)
+    if not trained:
+        layer, (first,) = _forward_only(layer), _forward_only((first,))
+        if encoder.projector_norm == "none" and learns:  # nothing is before its first product
+            projector = tuple(
+                replace(one, backward=one.of_weights) if one.name == "projector_fc1" else one
+                for one in projector
+            )
+    if not learns:
+        projector = tuple(map(_of_input, projector)) if trained else _forward_only(projector)
+    return layer, (first, *(1 + encoder.deepstack) * projector)
+
+
+def _forward_only(work: tuple[ModuleWork, ...]) -> tuple[ModuleWork, ...]:
+    """Return the same without a backward pass."""
+    return tuple(replace(one, backward=(), of_weights=()) for one in work)
+
+
+def _of_input(work: ModuleWork) -> ModuleWork:
+    """Return the same without gradients of weights."""
+    count = len(work.backward) - len(work.of_weights)  # they are the last ones
+    return replace(work, backward=work.backward[:count], of_weights=())
 
 
 def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:

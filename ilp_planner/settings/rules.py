@@ -12,6 +12,8 @@ from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
 from ilp_planner.specs.tuning import (
     ADAPTED,
     BRIDGE_NAMES,
+    ENDS,
+    OF_ENCODER,
     TRAINED,
     kinds_of_layers,
     layers_of,
@@ -396,14 +398,14 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
     if len({target in BRIDGE_NAMES for target in tuning.targets}) > 1:
         found = ", ".join(tuning.targets)
         yield "lora_targets", Broken("adapters", found, "names of one system, which may overlap")
-    parts = (*parts_of_layer(model), "embedding", "output", *("encoder",) * bool(model.encoder))
+    parts = (*parts_of_layer(model), *ENDS, *OF_ENCODER * bool(model.encoder))
     for part in tuning.frozen:
         span = layers_of(part)
         if span and span[1] >= model.layers:
             yield "freeze", Broken(frozen, part, f"layers from 0 to {model.layers - 1}")
         if not span and part not in parts:
             yield "freeze", Broken(frozen, part, f"some of {', '.join(parts)}, and layers:0-3")
-        if tuning.rank and not span and part not in ("embedding", "output", "encoder"):
+        if tuning.rank and not span and part not in (*ENDS, *OF_ENCODER):
             limit = "whole layers beside adapters, which have none then"
             yield "freeze", Broken(frozen, part, limit)
     kinds = kinds_of_layers(model, tuning)

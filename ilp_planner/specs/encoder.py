@@ -36,6 +36,8 @@ class Encoder:
     whole: every tensor-parallel rank computes all of the encoder, as a module of transformers does
         (ms-swift, Megatron-Bridge's Qwen2.5-VL). False: the ranks divide it as they divide the
         decoder (Megatron-LM, Pai-Megatron-Patch, Megatron-Bridge's Qwen3-VL).
+    cp_divided: context-parallel ranks divide the images of a micro-batch, and gather what the
+        decoder reads (`vision_dp_when_cp` of Megatron-Bridge). False: each computes all of them.
     recomputed: the backward pass computes its layers again.
     """
 
@@ -64,6 +66,7 @@ class Encoder:
     image_size: int = 448
     fixed_size: bool = False
     whole: bool = False
+    cp_divided: bool = False
     recomputed: bool = False
 
     def __post_init__(self) -> None:

@@ -36,7 +36,10 @@ PEFT_NAMES = tuple(name for name in TARGETS if name not in BRIDGE_NAMES)
 BRIDGE_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 PEFT_TARGETS = ("q_proj", "v_proj")
 # Parts of a model that may be frozen by name.
-FROZEN = ("embedding", "attention", "mlp", "experts", "router", "norms", "output", "encoder")
+FROZEN = (
+    "embedding", "attention", "mlp", "experts", "router", "norms", "output", "encoder", "projector"
+)  # fmt: skip
+ENDS, OF_ENCODER = ("embedding", "output"), ("encoder", "projector")  # of them
 SPAN = re.compile(r"layers:(0|[1-9][0-9]{0,5})(?:-(0|[1-9][0-9]{0,5}))?")
 
 
@@ -172,13 +175,18 @@ def trains_words(model: Decoder, tuning: Tuning) -> bool:
 
 
 def trains_encoder(model: Decoder, tuning: Tuning) -> bool:
-    """Tell whether there is an encoder of images, and it is trained with its projector."""
+    """Tell whether there is an encoder of images, and it is trained; its projector apart."""
     return bool(model.encoder) and not (tuning.rank or tuning.freezes("encoder"))
+
+
+def trains_projector(model: Decoder, tuning: Tuning) -> bool:
+    """Tell whether the projector of an encoder is trained."""
+    return bool(model.encoder) and not (tuning.rank or tuning.freezes("projector"))
 
 
 def trains_input(model: Decoder, tuning: Tuning) -> bool:
     """Tell whether gradients go on below the layers."""
-    return trains_words(model, tuning) or trains_encoder(model, tuning)
+    return any(trains(model, tuning) for trains in (trains_words, trains_encoder, trains_projector))
 
 
 def trains_output(model: Decoder, tuning: Tuning) -> bool:

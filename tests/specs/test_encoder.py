@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.library import find_spec
 from ilp_planner.job.decoder import embedding_module
+from ilp_planner.job.work import encoder_work
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.samples import Samples, with_samples
 from ilp_planner.specs.training import TrainingJob
-from ilp_planner.specs.tuning import FROZEN, Tuning
+from ilp_planner.specs.tuning import FROZEN, OF_ENCODER, Tuning
 
 SMALL = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "patch": 14, "merge": 2}
 
@@ -103,7 +104,7 @@ def test_ranks_hold_the_parameters_of_the_encoder(name, tp):
         assert found.parameters == whole
 
 
-@pytest.mark.parametrize("tuning", [Tuning(frozen=("encoder",)), Tuning(rank=8)])
+@pytest.mark.parametrize("tuning", [Tuning(frozen=OF_ENCODER), Tuning(rank=8)])
 def test_a_frozen_encoder_keeps_nothing(tuning):
     model = read_model(find_spec("qwen2.5-vl-3b", "models")).architecture
     job = TrainingJob(model=model, micro_batch=1, global_batch=8)
@@ -112,3 +113,37 @@ def test_a_frozen_encoder_keeps_nothing(tuning):
     found = embedding_module(job).children[-1]
     assert found.trained == found.activations == 0
     assert "encoder" in FROZEN
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl-3b", "qwen3-vl-4b", "llava-1.5-7b"])
+def test_encoder_and_projector_are_frozen_apart(name):
+    model = read_model(find_spec(name, "models")).architecture
+    job = TrainingJob(model=model, micro_batch=1, global_batch=8)
+
+    def encoder(*frozen):
+        settings = replace(job.settings, tuning=Tuning(frozen=frozen))
+        return embedding_module(replace(job, settings=settings)).children[-1]
+
+    whole, projector, inner = encoder(), encoder("encoder"), encoder("projector")
+    assert projector.trained == model.encoder.projectors(model.hidden)
+    assert projector.trained + inner.trained == whole.trained
+    assert 0 < projector.activations < inner.activations < whole.activations
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl-3b", "llava-1.5-7b"])
+def test_passes_are_as_many_as_gradients(name):
+    """What is frozen has no gradients of weights, and nothing below the lowest trained part has a
+    backward pass."""
+    model = read_model(find_spec(name, "models")).architecture
+    job = TrainingJob(model=model, micro_batch=1, global_batch=8)
+
+    def flops(*frozen):
+        settings = replace(job.settings, tuning=Tuning(frozen=frozen))
+        layer, ends = encoder_work(replace(job, settings=settings))
+        return [sum(k.flops for one in part for k in one.backward) for part in (layer, ends)]
+
+    whole, projector, inner = flops(), flops("encoder"), flops("projector")
+    assert projector[0] == 0 < projector[1] < whole[1]
+    assert inner[0] == whole[0]
+    assert 0 < inner[1] < whole[1]
+    assert flops(*OF_ENCODER) == [0, 0]

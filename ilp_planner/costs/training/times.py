@@ -30,7 +30,7 @@ from ilp_planner.job.work import (
     prediction_work,
 )
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, PLAIN, LayerKind
-from ilp_planner.specs.tuning import FORWARD_ONLY, trains_encoder
+from ilp_planner.specs.tuning import FORWARD_ONLY, trains_encoder, trains_projector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -462,9 +462,11 @@ def _embedding_element(job: TrainingJob) -> _Element:
 @lru_cache(maxsize=KEPT)
 def _encoder_elements(job: TrainingJob) -> tuple[_Element, _Element]:
     """Return a layer of the encoder of images, and what is before and after its layers."""
-    returns = trains_encoder(job.model, job.settings.tuning)
+    model, tuning = job.model, job.settings.tuning
+    trained = trains_encoder(model, tuning)
+    returns = trained, trained or trains_projector(model, tuning)
     each = zip(encoder_work(job), encoder_messages(job), (1.0, 0.0), strict=True)
-    layer, ends = (_Element(*one, returns=returns) for one in each)
+    layer, ends = (_Element(*one, returns=back) for one, back in zip(each, returns, strict=True))
     return layer, ends
 
 

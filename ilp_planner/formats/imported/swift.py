@@ -35,24 +35,20 @@ def _nothing(value: Any) -> Arguments:
 def _images(reading: Reading) -> None:
     """Say what of a model with images is trained: its language model alone, where nothing is said
     (`megatron_args.py: _init_multimodal_full`). Of a model of text these keys mean nothing."""
-    given = reading.given
-    frozen = truth(given.get("freeze_vit", True))
-    # A module of transformers; frozen by default, else with checkpoints of each layer.
-    reading.encoder_is = {"whole": True, "frozen": frozen, "recomputed": not frozen}
     if not reading.sees():
         return
-    key = "freeze_llm"
-    if truth(given.get(key)):
-        raise reading.error(key, given[key], "false: a frozen language model is not modelled")
-    key = "freeze_aligner"
-    aligner = truth(given.get(key, True))
-    if aligner != frozen and given.get("freeze_vit" if aligner else key) is not None:
-        than = "frozen, as the encoder is" if frozen else "trained, as the encoder is"
-        reading.remarks.append(f"{key}: not counted: {str(aligner).lower()}; counted as {than}")
-    if not frozen and "settings.tuning.rank" in reading.said:
-        reading.remarks.append(
-            "freeze_vit: not counted: adapters in the encoder; counted as frozen without them"
-        )
+    given = reading.given
+    frozen, aligner = (truth(given.get(key, True)) for key in ("freeze_vit", "freeze_aligner"))
+    parts = ("encoder",) * frozen + ("projector",) * aligner
+    if truth(given.get("freeze_llm")):
+        parts += reading.language_model()
+    # A module of transformers; frozen by default, else with checkpoints of each layer.
+    reading.encoder_is = {"whole": True, "frozen": parts, "recomputed": not frozen}
+    for key, still in (("freeze_vit", frozen), ("freeze_aligner", aligner)):
+        if not still and "settings.tuning.rank" in reading.said:
+            reading.remarks.append(
+                f"{key}: not counted: adapters there; counted as frozen without them"
+            )
 
 
 def _head(reading: Reading) -> None:

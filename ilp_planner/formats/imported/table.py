@@ -92,8 +92,8 @@ class Reading:
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
     plan, and unknown ones. encoder: the vision encoder of the model that is named. encoder_is: its
-    fields that the system decides, and whether it is `frozen`. outputs: numbers that the head gives
-    for a token, as of a classifier; 0: one for every word.
+    fields that the system decides, and the parts of the model that are `frozen`. outputs: numbers
+    that the head gives for a token, as of a classifier; 0: one for every word.
     """
 
     system: System
@@ -314,6 +314,10 @@ class Reading:
         """
         found = self._named()
         return int(str(found[0]["num_layers"])) if found else 0
+
+    def language_model(self) -> tuple[str, ...]:
+        """Return all parts of the model that is named but those of its encoder, as frozen ones."""
+        return "embedding", f"layers:0-{self.layers() - 1}", "norms", "output"
 
     def sees(self) -> bool:
         """Tell whether the model that is named has an encoder of images.
@@ -567,15 +571,16 @@ def _values(reading: Reading) -> dict[str, Value]:
 
 def _features(reading: Reading) -> dict[str, Any]:
     """Return the fields of the model that no argument says: outputs of the head, and the encoder.
-    Say that a frozen encoder is frozen, unless adapters freeze the whole model."""
+    Say which parts of an encoder are frozen, unless adapters freeze the whole model."""
     head = {"outputs": reading.outputs, "tied": False} if reading.outputs else {}
     if reading.encoder is None:
         return head
     has = dict(reading.encoder_is)
-    if has.pop("frozen", False) and "settings.tuning.rank" not in reading.said:
+    frozen = has.pop("frozen", ())
+    if frozen and "settings.tuning.rank" not in reading.said:
         before = reading.said.get("settings.tuning.frozen") or ()
         assert isinstance(before, tuple)
-        reading.said["settings.tuning.frozen"] = (*before, "encoder")
+        reading.said["settings.tuning.frozen"] = tuple(dict.fromkeys((*before, *frozen)))
     return head | {"encoder": replace(reading.encoder, **has)}
 
 

@@ -139,15 +139,12 @@ def _of_llama_factory(reading: Reading, version: int) -> None:
         reading.said.setdefault("bf16", True)
     if version or not reading.sees():
         return
-    for key, frozen in FREEZES.items():
-        found = frozen if given.get(key) is None else truth(given[key])
-        if key == ENCODER:
-            recomputed = reading.said.get("recompute_granularity") == "full"
-            reading.encoder_is = {"whole": True, "frozen": found, "recomputed": recomputed}
-        elif key == "freeze_language_model" and found:
-            raise reading.error(key, found, "false: a frozen language model is not modelled")
-        elif given.get(key) is not None and found is not reading.encoder_is["frozen"]:
-            reading.remarks.append(f"{key}: not counted: {given[key]}; counted as the encoder is")
+    frozen: list[str] = []
+    for key, (usual, part) in FREEZES.items():
+        if usual if given.get(key) is None else truth(given[key]):
+            frozen += [part] if part else reading.language_model()
+    recomputed = reading.said.get("recompute_granularity") == "full"
+    reading.encoder_is = {"whole": True, "frozen": tuple(frozen), "recomputed": recomputed}
 
 
 def _adapters(reading: Reading) -> None:
@@ -197,9 +194,13 @@ def _frozen(reading: Reading) -> None:
 
 
 RECOMPUTES = "enable_activation_checkpointing"  # of version 1
-ENCODER = "freeze_vision_tower"
-# Parts of a model with images that are frozen where nothing says it, the encoder first.
-FREEZES = {ENCODER: True, "freeze_multi_modal_projector": True, "freeze_language_model": False}
+# Keys that freeze parts of a model with images -> whether nothing said means frozen, and the part;
+# empty: the language model.
+FREEZES = {
+    "freeze_vision_tower": (True, "encoder"),
+    "freeze_multi_modal_projector": (True, "projector"),
+    "freeze_language_model": (False, ""),
+}
 # Keys of these ways, which are read together.
 OF_WAYS = (
     *("lora_rank", "lora_target", "lora_dropout", "use_llama_pro"),

@@ -140,11 +140,11 @@ def test_models_of_images_have_their_encoder() -> None:
     assert plain.model.encoder is not None
     assert plain.model.encoder.whole
     assert not plain.model.encoder.recomputed
-    assert plain.settings.tuning.frozen == ("encoder",)  # `freeze_vit` is on by default
+    assert plain.settings.tuning.frozen == ("encoder", "projector")  # by default
     whole = job_of("ms-swift", None, model=name, max_length=2048, freeze_vit="false")
     assert whole.model.encoder is not None
     assert whole.model.encoder.recomputed
-    assert not whole.settings.tuning
+    assert whole.settings.tuning.frozen == ("projector",)
     adapted = job_of("ms-swift", None, model=name, max_length=2048, tuner_type="lora")
     assert adapted.settings.tuning.rank == 8
     assert not adapted.settings.tuning.frozen
@@ -152,15 +152,17 @@ def test_models_of_images_have_their_encoder() -> None:
 
 def test_parts_of_models_of_images_that_swift_freezes_are_not_dropped() -> None:
     name = "/m/Qwen2.5-VL-7B-Instruct"
-    with pytest.raises(SpecError, match="freeze_llm: found 'true', expected false: a frozen"):
-        job_of("ms-swift", None, model=name, freeze_llm="true")
+    aligned = job_of("ms-swift", None, model=name, freeze_llm="true", freeze_aligner="false")
+    every = ("encoder", "embedding", "layers:0-27", "norms", "output")
+    assert aligned.settings.tuning.frozen == every
+    both = job_of("ms-swift", None, model=name, freeze_vit=False, freeze_aligner=False)
+    assert not both.settings.tuning
     assert job_of("ms-swift", None, freeze_llm="true") == job_of("ms-swift", None)  # of text
-    for said in ({}, {"freeze_aligner": "true"}, {"freeze_vit": False, "freeze_aligner": False}):
-        remarks = arguments_of("ms-swift", None, model=name, **said).remarks
-        assert not any(one.startswith("freeze_aligner") for one in remarks)
-    for said in ({"freeze_aligner": "false"}, {"freeze_vit": "false"}):
-        remarks = arguments_of("ms-swift", None, model=name, **said).remarks
-        assert any(one.startswith("freeze_aligner: not counted: ") for one in remarks)
+    for key in ("freeze_aligner", "freeze_vit"):
+        for way, count in (("full", 0), ("lora", 1)):
+            said = {"tuner_type": way, key: "false"}
+            remarks = arguments_of("ms-swift", None, model=name, **said).remarks
+            assert sum(one.startswith(f"{key}: not counted: ") for one in remarks) == count
     for key in ("freeze_parameters_regex", "trainable_parameters_regex"):
         with pytest.raises(SpecError, match=f"{key}: found '.*layers.*', expected no frozen"):
             job_of("ms-swift", None, **{key: ".*layers.*"})

@@ -280,17 +280,18 @@ def test_llama_factory_trains_adapters_where_nothing_says_what() -> None:
 
 def test_the_encoder_of_llama_factory_is_frozen_unless_it_is_told_otherwise() -> None:
     seen = {"model_name_or_path": "Qwen/Qwen2.5-VL-7B-Instruct"}
-    assert job_of("llama-factory", **seen).settings.tuning.frozen == ("encoder",)
-    trained = job_of("llama-factory", **seen, freeze_vision_tower=False)
+    assert job_of("llama-factory", **seen).settings.tuning.frozen == ("encoder", "projector")
+    seen_too = {"freeze_vision_tower": False, "freeze_multi_modal_projector": False}
+    trained = job_of("llama-factory", **seen, **seen_too)
     assert not trained.settings.tuning
     assert trained.model.encoder is not None
     assert trained.model.encoder.recomputed
     first = job_of("llama-factory", **seen, finetuning_type="freeze").settings.tuning.frozen
-    assert {"embedding", "output", "encoder"} < {*first}
-    with pytest.raises(SpecError, match="freeze_language_model: found true, expected false"):
-        job_of("llama-factory", **seen, freeze_language_model=True)
-    remarks = arguments_of("llama-factory", **seen, freeze_multi_modal_projector=False).remarks
-    assert any(one.startswith("freeze_multi_modal_projector: not counted: ") for one in remarks)
+    assert {"embedding", "output", "encoder", "projector"} < {*first}
+    aligned = {"freeze_language_model": True, "freeze_multi_modal_projector": False}
+    projector = job_of("llama-factory", **seen, **aligned).settings.tuning
+    assert projector.frozen == ("encoder", "embedding", "layers:0-27", "norms", "output")
+    remarks = arguments_of("llama-factory", **seen, **aligned).remarks
     assert not any("not about the plan: " in one and "freeze_" in one for one in remarks)
 
 

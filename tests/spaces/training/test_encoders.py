@@ -23,6 +23,7 @@ ENCODERS = {
                        full_layers=1, projector_norm="patch"),
     "whole": Encoder(**SMALL, image_size=224, images=2, whole=True, recomputed=True, deepstack=2,
                      positions=100),
+    "divided": Encoder(**SMALL, image_size=224, images=5, cp_divided=True, deepstack=1),
 }  # fmt: skip
 
 
@@ -50,6 +51,8 @@ def problem_of(
         (1.6, "grouped", {}),
         (9.0, "experts", {}),
         (9.0, "grouped", {"freeze": "encoder"}),
+        (9.0, "grouped", {"freeze": "projector"}),
+        (9.0, "grouped", {"freeze": "encoder,embedding,layers:0-5,norms,output"}),
         (9.0, "grouped", {"freeze": "embedding,layers:0-1"}),
         (9.0, "grouped", {"lora": "8"}),
     ],
@@ -106,3 +109,15 @@ def test_ranks_divide_heads_and_widths_of_the_encoder():
         solve(problem_of(odd, asked={"tp": "2"}))
     whole = problem_of(replace(odd, whole=True), asked={"tp": "2"})
     assert not evaluate(whole, solve(whole).plan).violations
+
+
+def test_context_parallel_ranks_divide_images_where_the_encoder_says_so():
+    whole = ENCODERS["plain"]
+    divided = replace(whole, cp_divided=True)
+    for asked, less in (({"cp": "2"}, True), ({"cp": "1"}, False)):
+        problem, other = problem_of(whole, asked=asked), problem_of(divided, asked=asked)
+        plan = solve(problem).plan
+        one, two = (p.costs.plan_cost(plan, p.cluster).stages[0] for p in (problem, other))
+        assert (two.time < one.time) == (max(two.memory) < max(one.memory)) == less
+        if not less:
+            assert two.time == one.time
