@@ -2845,10 +2845,15 @@ def said_of_jobs(plans, jobs, cases):
     left = [f"{every - taken} of {every} choices of settings, idle or refused by the runtime"]
     if plans["asked"]:
         left.append(f"all but {plans['asked']}")
+    only = (f"{key} {', '.join(map(str, sorted(of)))}" for key, of in plans["only"].items())
+    left += [f"all but {one}" for one in only]
+    left += ["recomputation of some layers of a stage"] * (not plans["blocks"])
+    left += ["several stages of a rank"] * (not plans["interleaves"])
     return {
-        "set": f"{plans['space']}, {plans['devices']} devices in nodes of "
-        f"{plans['devices_per_node']}, {len(cases)} degrees, settings "
-        f"{'; '.join(plans['choices'])}, batch {plans['batch']}",
+        "set": f"{plans['space']}, {plans['layers']} layers, {plans['devices']} devices in nodes "
+        f"of {plans['devices_per_node']}, {len(cases)} degrees, settings "
+        f"{'; '.join(plans['choices'])}, recomputation {', '.join(plans['recompute'])}, batch "
+        f"{plans['batch']}",
         "limits": f"{plans['limit'] / MIB:.1f}", "left_out": left,
         "believed": f"{jobs.count} seconds of layers, messages and steps, and layers that fit a "
         "rank, none of them computed again",
@@ -2923,6 +2928,8 @@ def set_of_layers(record):
         raise RefusedError(f"space: found {shown(found['space'])}, expected groups or metis")
     # Metis's stages have ranks one after the other, so that every device is in one of them
     found["by_rank"] = found["space"] == "metis"
+    if found["summed"] and not found["by_rank"]:
+        raise RefusedError("summed: found true, expected false but in the space metis")
     if found["by_rank"] and sum(found["counts"]) > MOST_RANKS:
         raise RefusedError(f"nodes: found {sum(found['counts'])} devices, expected {MOST_RANKS}")
     found["seats"] = [
@@ -3172,13 +3179,17 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
 
 def said_of_layers(plans, costs, cases):
     """Return what is said of a set of plans of whole layers."""
-    counts = zip(plans["counts"], plans["types"], strict=True)
+    counts = zip(plans["counts"], plans["types"], plans["degrees"], strict=True)
+    types = (f"{n} {name} (tp {', '.join(map(str, tps)) or 'none'})" for n, name, tps in counts)
     rule = "devices type by type" if plans["by_rank"] else "packed"
+    rule += ", shares that differ by a sample" * plans["uneven"]
+    rule += ", memory by Metis's rule" * plans["summed"]
     batches = ", ".join(map(str, plans["micro_batches"]))
     limits = ", ".join(f"{float(x) / MIB:.1f}" for x in plans["limits"])
     return {
-        "set": f"groups of {' and '.join(f'{n} {name}' for n, name in counts)}, {rule}, at most "
-        f"{plans['max_stages']} stages, {batches} micro-batches of {plans['batch']} samples",
+        "set": f"groups of {' and '.join(types)}, {rule}, recomputation "
+        f"{', '.join(plans['ways'])}, at most {plans['max_stages']} stages, {batches} "
+        f"micro-batches of {plans['batch']} samples",
         "limits": limits, "left_out": list(narrower_layers(plans, costs, cases)),
         "believed": f"{len(costs.rows)} rows and the figures of profile and cluster, of "
         f"{costs.layers} layers",
