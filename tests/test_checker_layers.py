@@ -146,7 +146,7 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
 # ---- another language ----------------------------------------------------------------------------
 
 
-AWK = Path(__file__).parent / "priced_groups.awk"
+AWK = Path(__file__).parent / "independent"
 
 
 @pytest.mark.skipif(shutil.which("awk") is None, reason="there is no awk here")
@@ -158,7 +158,11 @@ def test_prices_prove_as_much_by_a_program_written_from_the_pages_alone(seed: in
     plans, costs, cases, _ = checker.opened(read(proof))
     text = json.dumps({"certificate": {"independent": proof}})
     done = subprocess.run(
-        ["awk", "-f", AWK], input=text, capture_output=True, text=True, check=True
+        ["awk", "-f", AWK / "json.awk", "-f", AWK / "priced_groups.awk"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rows = [(float(x) for x in line.split()) for line in done.stdout.splitlines()]
     found = [bound for _, _, bound in rows]

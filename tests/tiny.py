@@ -2,10 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -513,29 +513,40 @@ def random_profile(
 @st.composite
 def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) -> Problem:
     """Draw a problem in which no stage can be run in more than `most_ways` ways."""
-    family = draw(st.sampled_from(sorted(CHAINS)))
-    operators = draw(st.sampled_from(CHAINS[family]))[:most_operators]
-    nodes, devices = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (1, 4)]))
+
+    def pick(values: Sequence[Any]) -> Any:
+        return draw(st.sampled_from(values))
+
+    return drawn_problem(pick, most_ways, most_operators)
+
+
+def drawn_problem(
+    pick: Callable[[Sequence[Any]], Any], most_ways: int, most_operators: int = 6
+) -> Problem:
+    """Return such a problem, of values that `pick` chooses."""
+    family = pick(sorted(CHAINS))
+    operators = pick(CHAINS[family])[:most_operators]
+    nodes, devices = pick([(1, 1), (1, 2), (2, 1), (2, 2), (1, 4)])
     some = [(1,), (1, 2), (1, 2, 4)] if devices == 1 else [(1, 2), (2,), (1, 2, 4)]
-    degrees = draw(st.sampled_from(some))
-    micro_batches = draw(st.sampled_from([(1,), (2,), (1, 2), (2, 4)]))
-    splits = draw(st.sampled_from([(0,), (0, 1)]))
-    cost_model = draw(st.sampled_from(sorted(COST_MODELS)))
+    degrees = pick(some)
+    micro_batches = pick([(1,), (2,), (1, 2), (2, 4)])
+    splits = pick([(0,), (0, 1)])
+    cost_model = pick(sorted(COST_MODELS))
     costs = costs_named(cost_model)
     groups = stage_devices(make_cluster(nodes, devices), nodes if costs.spans_nodes else 1)
     options = max(sum(g % t == 0 for t in degrees) for g in groups) * len(splits)
     while (2 * options) ** len(operators) > most_ways:
         operators = operators[:-1]
     profile = random_profile(
-        draw(st.integers(0, 2**32 - 1)),
+        pick(range(2**32)),
         operators,
         micro_batches=micro_batches,
         degrees=degrees,
         splits=splits,
-        holes=draw(st.sampled_from([0.0, 0.0, 0.1])),
-        ties=draw(st.sampled_from([0.0, 0.2, 0.8])),
+        holes=pick([0.0, 0.0, 0.1]),
+        ties=pick([0.0, 0.2, 0.8]),
     )
-    global_batch = micro_batches[-1] * draw(st.integers(1, 5))
+    global_batch = micro_batches[-1] * pick(range(1, 6))
     known = costs(operators, family, profile).micro_batch_sizes(groups)
     every = tuple(size for size in known if global_batch % size == 0)
     problem = make_problem(
@@ -544,17 +555,17 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
         profile,
         cost_model=cost_model,
         limit=math.inf,
-        micro_batches=draw(st.sampled_from([every, micro_batches, micro_batches[-1:]])),
+        micro_batches=pick([every, micro_batches, micro_batches[-1:]]),
         global_batch=global_batch,
         nodes=nodes,
         devices=devices,
-        max_stages=draw(st.sampled_from([None, 1, nodes, nodes + 1])),
+        max_stages=pick([None, 1, nodes, nodes + 1]),
     )
     least = least_memory(problem)
     if not math.isfinite(least):
         return with_limit(problem, 2.0**30)
     most = max(least, fastest_memory(problem))
-    share = draw(st.sampled_from([-0.05, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
+    share = pick([-0.05, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
     limit = least + share * (most - least) if share >= 0 else least * 0.95
     return with_limit(problem, limit)
 

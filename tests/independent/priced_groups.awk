@@ -3,13 +3,9 @@
 # longest stage, the seconds that pipelines of no longer stages take at least, without messages and
 # what an iteration has once.
 #
-#     awk -f priced_groups.awk plan.json
+#     awk -f json.awk -f priced_groups.awk plan.json
 
-{ text = text $0 "\n" }
-
-END {
-    at = 1
-    value("")
+function main(    k, n, c, q, t, r, x, l, p) {
     P = "/certificate/independent/"
     L = v[P "table/layers"]
     for (k = 0; (P "set/types/" k) in v; k++) {
@@ -155,33 +151,4 @@ function group(tp, kinds, dp,    mean, r, k, j, i, l, x, part, lead, sum, speed,
         cost = time / 1000 + use + (j == L ? B * end / 1000 : 0)
         if (cost < best[i, j]) best[i, j] = cost
     }
-}
-
-# ---- JSON: v["/a/0/b"] of every number and text
-
-function blank() { while (substr(text, at, 1) ~ /[ \t\n\r]/) at++ }
-
-function word(    from) {
-    from = ++at
-    while (substr(text, at, 1) != "\"") at += substr(text, at, 1) == "\\" ? 2 : 1
-    return substr(text, from, at++ - from)
-}
-
-function value(path,    n, key, c) {
-    blank(); c = substr(text, at, 1)
-    if (c == "\"") { v[path] = word(); return }
-    if (c == "{" || c == "[") {
-        at++; blank(); n = 0
-        if (substr(text, at, 1) ~ /[]}]/) { at++; return }
-        while (1) {
-            key = n++
-            if (c == "{") { blank(); key = word(); blank(); at++ }
-            value(path "/" key)
-            blank()
-            if (substr(text, at++, 1) != ",") return
-        }
-    }
-    match(substr(text, at, 40), /[^],}\n ]+/)
-    v[path] = substr(text, at, RLENGTH) + 0
-    at += RLENGTH
 }

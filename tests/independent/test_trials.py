@@ -1,0 +1,109 @@
+"""Some of each trial of the checker; the suite `checked-trials` of `tests.benchmarks` runs all."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ilp_planner import checker
+from tests.examples import everything
+from tests.independent.claims import REFUSED, TRUE, WEAKER, claim_of, outcome
+from tests.independent.instances import SPACES
+from tests.independent.trials import bounds, edits, file_of, with_plan
+
+every_space = pytest.mark.parametrize("space", SPACES)
+FIRST = 10**6  # seeds that no slice of the benchmark has
+
+
+def seeds(few: int, many: int) -> int:
+    """Return how many seeds are tried."""
+    return many if everything() else few
+
+
+@every_space
+def test_no_bound_of_an_instance_is_above_the_optimum_of_enumeration(space: str) -> None:
+    found = bounds(space, FIRST, seeds(4, 60))
+    assert not found["above"]
+    assert found["instances"]
+
+
+@every_space
+def test_no_edit_proves_more_without_a_word_or_ends_in_a_traceback(space: str) -> None:
+    found = edits(space, FIRST, seeds(40, 1_000), bases=seeds(1, 8))
+    assert not found["accepted"]
+    assert not found["broken"]
+    assert found["edits"] == seeds(40, 1_000)
+
+
+@every_space
+def test_a_claim_is_true_unless_its_file_says_otherwise(space: str) -> None:
+    """So that counts of mistakes count what is false."""
+    seed = with_plan(space, 0).seed
+    record = claim_of(space, seed)
+    assert outcome(space, seed, record) == TRUE
+    for part, key in (("result", "objective_s"), ("evaluation", "iteration_time_s")):
+        slower = copy.deepcopy(record)
+        slower[part][key] *= 1.01
+        assert outcome(space, seed, slower) == REFUSED
+    higher = copy.deepcopy(record)
+    higher["result"]["bound_s"] *= 1.01
+    higher["certificate"]["independent"]["bound_s"] *= 1.01
+    assert outcome(space, seed, higher) == WEAKER
+
+
+@pytest.mark.slow
+@every_space
+def test_no_mistake_makes_a_false_claim_that_is_not_noticed(space: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.independent", "mistakes", space, str(FIRST), "20"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "missed" not in json.loads(done.stdout)
+
+
+# ---- bad files -----------------------------------------------------------------------------------
+
+PROOF = ("certificate", "independent")
+GONE = object()
+BAD: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
+    ((*PROOF, "cases"), [], "missing"),
+    ((*PROOF, "version"), 2, "version: found 2, expected 1"),
+    ((*PROOF, "bound_s"), "1", "bound_s: found '1', expected a number"),
+    ((*PROOF, "bound_s"), -1, "bound_s: found -1, expected a number from 0"),
+    ((*PROOF, "bound_s"), GONE, "bound_s: missing"),
+    ((*PROOF, "set"), GONE, "set: missing"),
+    ((*PROOF, "set", "global_batch"), None, "global_batch: found None, expected a whole number"),
+    ((*PROOF, "set", "global_batch"), 10**30, "global_batch: found 1000000"),
+    ((*PROOF, "table"), [], "table: found a list of 0, expected an object"),
+    (("plan", "stages"), {}, "stages: found an object of 0, expected a list"),
+)
+
+
+@every_space
+def test_what_is_wrong_in_a_file_is_said_in_one_line(
+    space: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, file = file_of(with_plan(space, 0), 1.0), tmp_path / "plan.json"
+    for path, value, said in BAD:
+        record = copy.deepcopy(whole)
+        inner: Any = record
+        for key in path[:-1]:
+            inner = inner[key]
+        if value is GONE:
+            del inner[path[-1]]
+        else:
+            inner[path[-1]] = value
+        file.write_text(json.dumps(record))
+        assert checker.main([str(file)]) == 1
+        out, told = capsys.readouterr()
+        assert not out
+        assert told.count("\n") == 1
+        assert said in told, (path, told)
+    deep = json.dumps(whole).replace('"cases": [', '"cases": [' + "[" * 50_000, 1)
+    file.write_text(deep)
+    assert checker.main([str(file)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
