@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ilp_planner.costs.training.job import node_order
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.problem import Problem
+from ilp_planner.settings.values import MOMENTS
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
@@ -380,7 +381,11 @@ class Drawer:
         )
 
     def tuned(self, settings: Settings) -> Settings:
-        """Return settings with a tuning as it is asked for, seldom another one."""
+        """Return settings with a tuning, and with moments, as asked for, seldom with others."""
+        if self.name in SETTINGS:
+            every = ("fp32", "8bit", "paged", "paged-8bit")
+            kept = MOMENTS.write(settings, self.mostly(self.asked.moments or every[:1], every))
+            settings = kept or settings
         asked, titan = self.asked, self.name.startswith("torchtitan")
         adapted = asked.lora_targets or asked.lora_dropout or "on" in asked.qlora
         ranks = asked.lora or ("16" if adapted else "0",)

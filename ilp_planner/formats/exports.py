@@ -14,6 +14,8 @@ from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
+from ilp_planner.settings.table import FORMAT_FIELD
+from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
@@ -218,6 +220,12 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
         raise PlanError(
             f"model.{key}: found {what}, but the export for {runtime} is "
             "written for text alone; `ilp-plan evaluate` and `ilp-plan show` take the plan"
+        )
+    kind = MOMENTS.read(job.settings)
+    if kind in BY_TRAINER and runtime.system != "peft":
+        raise PlanError(
+            f"{FORMAT_FIELD}: found {kind}, but {runtime} keeps moments as plain "
+            "numbers on the device; `peft` writes it"
         )
     if tuning and not row.tunes:
         what = "rank" if tuning.rank else "frozen"

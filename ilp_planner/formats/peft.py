@@ -1,5 +1,5 @@
-"""A script of PEFT and Hugging Face's Trainer: adapters, a base in 4 bits, frozen parts; replicas
-by DDP, FSDP or ZeRO.
+"""A script of PEFT and Hugging Face's Trainer: adapters, a base in 4 bits, frozen parts, moments in
+8 bits or in pages; replicas by DDP, FSDP or ZeRO.
 
 Names are those of `transformers` 5 (`TrainingArguments`, `BitsAndBytesConfig`) and of PEFT 0.21
 (`LoraConfig`, `prepare_model_for_kbit_training`). The script takes a model's folder and a file of
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.settings.keys import said
-from ilp_planner.spaces.runtimes.peft import TOOL, check_peft
+from ilp_planner.spaces.runtimes.peft import TOOL, check_peft, optimizer_name
 from ilp_planner.specs.lengths import FULL, LONGEST
 from ilp_planner.specs.tuning import layers_of
 
@@ -148,10 +148,10 @@ def export_peft(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
     PlanError: a setting that PEFT and the Trainer cannot run, with the limit and the nearest
     possible value; or nothing of the model is frozen.
     """
-    if not job.settings.tuning:
+    if not job.settings.by_trainer:
         raise PlanError(
-            f"settings.tuning: found none, but {TOOL} is written for adapters and frozen parts; "
-            "nearest it can run: lora = 16"
+            f"settings.tuning: found none, but {TOOL} is written for adapters, frozen parts and "
+            "moments in 8 bits or in pages; nearest it can run: lora = 16"
         )
     check_peft(job)
     text = SCRIPT.format(
@@ -194,7 +194,7 @@ def _plan(job: TrainingJob) -> dict[str, Any]:
         "gradient_accumulation_steps": job.micro_batches,
         "bf16": True,
         "gradient_checkpointing": job.settings.recompute.granularity == "full",
-        "optim": "adamw_torch_fused",
+        "optim": optimizer_name(job),
     }
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}

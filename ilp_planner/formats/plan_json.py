@@ -21,6 +21,8 @@ from typing import Any
 from ilp_planner.base.limits import DEVICES, WHOLE
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
+from ilp_planner.settings.table import FORMAT_FIELD
+from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
 from ilp_planner.specs.tuning import Tuning
 
@@ -37,13 +39,15 @@ INSIDE: dict[str, type[Recompute | Offload | OptimizerSettings | Kernels | Tunin
 
 
 def encode_settings(settings: Settings) -> dict[str, Any]:
-    """Return all fields as JSON-ready values; of the tuning nothing if all of a model is
-    trained."""
+    """Return all fields as JSON-ready values; of the tuning nothing if all of a model is trained,
+    nor of moments but their bytes if they are plain numbers."""
     found = dataclasses.asdict(settings)
     found["recompute"]["modules"] = list(settings.recompute.modules)
     found["offload"]["modules"] = list(settings.offload.modules)
     found["kernels"]["graphed"] = list(settings.kernels.graphed)
     found["carried"] = list(settings.carried)
+    if MOMENTS.read(settings) not in BY_TRAINER:
+        del found["optimizer"][FORMAT_FIELD.rpartition(".")[2]]
     if settings.tuning == Tuning():
         del found["tuning"]
     else:

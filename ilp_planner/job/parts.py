@@ -48,8 +48,11 @@ from ilp_planner.job.recompute import (
 from ilp_planner.job.shard import shard_of
 from ilp_planner.job.states import (
     adapter_widths,
+    divides_states,
     frozen_width,
+    moments_of,
     quantised_width,
+    sharing,
     state_widths,
     stepped_width,
 )
@@ -484,11 +487,24 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         + deferred,
         optimizer=others * dense_width.optimizer
         + routed * expert_width.optimizer
-        + beside * own.optimizer,
+        + beside * own.optimizer
+        + _more_moments(job, module),
         stepped=(others + beside) * stepped_width(job, expert=False)
         + routed * stepped_width(job, expert=True),
         deferred=deferred,
     )
+
+
+def _more_moments(job: TrainingJob, module: Module) -> float:
+    """Return the bytes of a module's moments on a rank beyond those of plain numbers."""
+    if not job.settings.optimizer.moment_format:
+        return 0.0
+    found = 0.0
+    for expert in (False, True):
+        own = moments_of(job, module, expert=expert)
+        ways = sharing(job, expert=expert) if divides_states(job) else 1
+        found += (own.stays - own.plain) / ways
+    return found
 
 
 def _frozen(job: TrainingJob, module: Module) -> float:

@@ -1,14 +1,22 @@
 """The states of a parameter: gradient, master copy, moments, and their holders."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from ilp_planner.job.modules import Module, Weight
 from ilp_planner.job.quantised import weight_width
-from ilp_planner.specs.training import SHARDINGS, TrainingJob
+from ilp_planner.specs.training import SHARDINGS, OptimizerSettings, TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
 # Optimizers with one moment of matrices, which leave tables of words and vectors to Adam
 # (`optimizer/muon.py: get_megatron_muon_optimizer`).
 OF_MATRICES = ("muon", "dist_muon", "adaptive_muon")
+# bitsandbytes (`optim/optimizer.py`): numbers of a block of 8 bits, which has its largest one in
+# fp32; numbers of a tensor from which on it has blocks, and from which on it has pages.
+BLOCK = 256
+LEAST_IN_BLOCKS, LEAST_IN_PAGES = 4096, 10**5
+TABLES = ("word_embeddings", "position_embeddings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +77,70 @@ def state_widths(job: TrainingJob, *, expert: bool, words: bool = False) -> Stat
         parameter = (master or settings.width) / shards + (settings.width if level < 3 else 0)
         master = 0
     stays = master if optimizer.keeps_master else 0
-    moments = 2 * SINGLE if words and optimizer.name in OF_MATRICES else optimizer.moments
+    moments = 2 * SINGLE if words and optimizer.name in OF_MATRICES else _on_device(optimizer)
     states = stays + (master - stays + moments) * (1 - optimizer.offload)
     return StateWidths(
         parameter=parameter,
         gradient=optimizer.gradient / (ways if _divides_gradients(job) else 1),
         optimizer=states / (ways if level >= 1 else 1),
     )
+
+
+def _on_device(optimizer: OptimizerSettings) -> int:
+    """Return bytes of both moments of a parameter on the device, at least."""
+    return 0 if optimizer.paged else optimizer.moments
+
+
+class Moments(NamedTuple):
+    """Bytes of both moments of some parameters. plain: on the device, as `state_widths` has them.
+    stays: on the device throughout. paged: in pages, which come to the device for the step."""
+
+    plain: float
+    stays: float
+    paged: float
+
+
+def moments_of(job: TrainingJob, module: Module, *, expert: bool) -> Moments:
+    """Return the moments of a module's trained parameters, all of a replica's.
+
+    bitsandbytes has blocks for tensors of 4,096 numbers and more, and the Trainer none for tables
+    of words (`trainer.py: create_optimizer`). Replicas that share states have them of all: ZeRO
+    joins parameters in one tensor; torchao's Adam, which FSDP takes, asks its shard of a tensor,
+    and only vectors are as short.
+
+    Parameters
+    ----------
+    expert: those of routed experts; otherwise all others.
+    """
+    optimizer, whole = job.settings.optimizer, _level(job) > 0
+    plain, stays, paged = 0.0, 0.0, 0.0
+    for weight, times, words in _trained(module):
+        if weight.expert is not expert:
+            continue
+        count = weight.count
+        wide = not optimizer.blockwise or not (whole or (count >= LEAST_IN_BLOCKS and not words))
+        numbers = count * (2 * SINGLE if wide else optimizer.moments)
+        if not wide:
+            stays += times * 2 * SINGLE * -(-count // BLOCK)
+        if optimizer.paged and (whole or count >= LEAST_IN_PAGES):
+            paged += times * numbers
+        else:
+            stays += times * numbers
+        plain += times * count * _on_device(optimizer)
+    return Moments(plain, stays, paged)
+
+
+def _trained(
+    module: Module, times: int = 1, *, words: bool = False
+) -> Iterator[tuple[Weight, int, bool]]:
+    """Yield each trained tensor in a module, how often it is there, and whether it is a table of
+    words or positions."""
+    times, words = times * module.repeat, words or module.name in TABLES
+    for weight in module.weights:
+        if weight.trained:
+            yield weight, times, words
+    for child in module.children:
+        yield from _trained(child, times, words=words)
 
 
 def adapter_widths(job: TrainingJob) -> StateWidths:
@@ -88,7 +153,7 @@ def adapter_widths(job: TrainingJob) -> StateWidths:
         return state_widths(job, expert=False)
     level, ways = _level(job), sharing(job, expert=False)
     optimizer = job.settings.optimizer
-    moments = optimizer.moments * (1 - optimizer.offload)
+    moments = _on_device(optimizer) * (1 - optimizer.offload)
     return StateWidths(
         parameter=SINGLE / (ways if level >= 3 else 1),
         gradient=SINGLE / (ways if _divides_gradients(job) else 1),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.base.units import format_percent
 from ilp_planner.schedule.formulas import DIVIDED
 from ilp_planner.settings.values import CP_COMM, DISPATCHER
+from ilp_planner.settings.values import MOMENTS as OF_MOMENTS
 from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
@@ -102,10 +103,17 @@ def _of_types(text: str) -> Callable[[Told], str]:
 
     def words(told: Told) -> str:
         optimizer = told.settings.optimizer
-        usual = (optimizer.gradient, optimizer.moments) == FP32
+        own = (optimizer.gradient, optimizer.moments)
+        usual = own == FP32 and not optimizer.moment_format
         return "" if told.brief and usual else text.format(optimizer)
 
     return words
+
+
+def _moments(told: Told) -> str:
+    """Return `moments of 8`, or `moments of 2 (8bit)`."""
+    kind = told.settings.optimizer.moment_format
+    return _of_types("moments of {0.moments}" + f" ({kind})" * bool(kind))(told)
 
 
 def of_choice(place: int, choice: Choice) -> Label:
@@ -129,6 +137,11 @@ def _offload(settings: Settings) -> str:
     if modules := settings.offload.modules:
         found.append(f"activations of {' '.join(modules)}")
     return f"on the host: {', '.join(found)}" if found else ""
+
+
+def _moments_of_job(job: TrainingJob) -> str:
+    kind = OF_MOMENTS.read(job.settings)
+    return f"moments {kind}" if job.settings.optimizer.moment_format else ""
 
 
 def _graphs(settings: Settings) -> str:
@@ -207,7 +220,7 @@ OVERLAP_SENDS = Label(
 )
 SHARDING = Label(100, _sharding)
 GRADIENTS = Label(110, _of_types("gradients of {0.gradient} bytes"))
-MOMENTS = Label(120, _of_types("moments of {0.moments}"))
+MOMENTS = Label(120, _moments)
 OFFLOAD = Label(190, lambda t: _offload(t.settings))
 TUNING = Label(5, lambda t: _tuning(t.settings.tuning))
 CUDA_GRAPHS = Label(200, lambda t: _graphs(t.settings))
@@ -228,4 +241,5 @@ JOB_ATTENTION = JobLabel(80, lambda job: f"{job.settings.kernels.attention} atte
 JOB_OVERLAPS = JobLabel(90, _overlaps)
 JOB_OFFLOAD = JobLabel(100, lambda job: _offload(job.settings))
 JOB_CUDA_GRAPHS = JobLabel(110, lambda job: _graphs(job.settings))
+JOB_MOMENTS = JobLabel(25, _moments_of_job)
 JOB_COMPILE = JobLabel(120, lambda job: "layers compiled" * job.settings.kernels.compiled)

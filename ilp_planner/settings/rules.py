@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
+from ilp_planner.settings.values import MOMENTS
 from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
 from ilp_planner.specs.tuning import (
@@ -179,6 +180,9 @@ def check_states(job: TrainingJob) -> Iterator[Broken]:
         if count % optimizer.instances:
             have = f"states in {optimizer.instances} copies"
             yield Broken("optimizer", have, f"a divisor of {count} {what}")
+    if optimizer.moment_format:
+        yield Broken("moments", MOMENTS.read(job.settings), "fp32, bf16 or fp8")
+        return
     narrow = optimizer.name == "adam" and (optimizer.moments < 8 or optimizer.master == 2)
     if not optimizer.master and job.settings.width < 4:
         have = f"no copy of {job.settings.precision} parameters that is stepped"

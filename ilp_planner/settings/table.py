@@ -72,6 +72,7 @@ GROUP_SIZE = "micro_batch_group_size"
 LOSS_FUSION, SEQUENCE = "cross_entropy_loss_fusion", "sequence_parallel"
 # Fields that readers of other systems' files name.
 SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.compiled"
+MOMENTS_FIELD, FORMAT_FIELD = "settings.optimizer.moments", "settings.optimizer.moment_format"
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
 OTHERS = TITANS + DEEPSPEED
@@ -679,20 +680,29 @@ SETTINGS = (
     ),
     Setting(
         "moments",
-        OneOf(("fp32", "bf16", "fp8")),
-        "Types that Adam's moments may be kept in: fp32, bf16, fp8.",
+        OneOf(("fp32", "bf16", "fp8", *values.BY_TRAINER)),
+        "Types that Adam's moments may be kept in: fp32, bf16, fp8; or as bitsandbytes has them: "
+        "8bit (AdamW8bit), paged (PagedAdamW), paged-8bit.",
         "TYPE",
+        only=dict.fromkeys(values.BY_TRAINER, "torchtitan"),
         title="moments",
-        fields=("settings.optimizer.moments",),
+        fields=(MOMENTS_FIELD, FORMAT_FIELD),
         remark=(
             "changes the arithmetic: never without being asked for; others with parameters of bf16"
         ),
         search={
-            "": Search(FIXED, ("fp32",), remark="no others in the figures"),
+            "": Search(AS_ASKED, ("fp32",), values.BY_TRAINER, remark=BY_PEFT),
+            "torchtitan@0.2.2": Search(FIXED, ("fp32",), remark=NO_SETTING),
             "megatron": Search(AS_ASKED, ("fp32",), ("bf16", "fp8")),
         },
         choice=values.MOMENTS,
+        keys=(
+            Key(TUNERS, "optimizer.moments"),
+            Key(TUNERS, "optimizer.moment_format"),
+        ),
         label=labels.MOMENTS,
+        job_label=labels.JOB_MOMENTS,
+        job_option=JobOption(unsaid="fp32"),
     ),
     Setting(
         "master",

@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.specs.degrees import divisors
-from ilp_planner.specs.training import STEPPED_IN_FULL, Offload
+from ilp_planner.specs.training import (
+    BLOCKWISE,
+    BOTH_WAYS,
+    PAGED,
+    STEPPED_IN_FULL,
+    Offload,
+)
 from ilp_planner.specs.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -20,7 +26,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
-MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2}  # of both together
+# Of both together, but for what blocks have besides.
+MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2, BLOCKWISE: 2, PAGED: 8, BOTH_WAYS: 2}
+BY_TRAINER = (BLOCKWISE, PAGED, BOTH_WAYS)  # of moments, those of bitsandbytes
 # Way and what of a layer is in graphs: NVIDIA's recipes have attention, with experts what comes
 # before their tokens are exchanged as well, and without experts all of a layer or an iteration.
 GRAPHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -103,14 +111,19 @@ def _with_gradients(settings: Settings, value: str) -> Settings | None:
 
 
 def _moments(settings: Settings) -> str:
-    return _name(MOMENT_BYTES, settings.optimizer.moments)
+    optimizer = settings.optimizer
+    return optimizer.moment_format or _name(MOMENT_BYTES, optimizer.moments)
 
 
 def _with_moments(settings: Settings, value: str) -> Settings | None:
-    """Smaller moments need the precision-aware optimiser; it keeps the bits of the stepped copy
-    that a bf16 parameter lacks (`store_param_remainders`), but with some recipes."""
+    """Smaller moments need Megatron's precision-aware optimiser, which keeps the bits of the
+    stepped copy that a bf16 parameter lacks (`store_param_remainders`), but with some recipes; or
+    bitsandbytes', which steps a copy as it is."""
     if value == "fp32":
         return settings
+    if value in BY_TRAINER:
+        own = replace(settings.optimizer, moments=MOMENT_BYTES[value], moment_format=value)
+        return replace(settings, optimizer=own)
     if settings.precision != "bf16":
         return None
     optimizer = replace(settings.optimizer, moments=MOMENT_BYTES[value])
@@ -143,7 +156,7 @@ def _with_offload(settings: Settings, value: str) -> Settings | None:
     """States on the host are of single precision, those of the device beside them likewise
     (`hybrid_optimizer.py`); transfers overlap with steps, as its authors advise."""
     optimizer, share = settings.optimizer, float(value)
-    if share and optimizer.moments != MOMENT_BYTES["fp32"]:
+    if share and _moments(settings) != "fp32":
         return None
     optimizer = replace(optimizer, offload=share, overlap_offload=share > 0)
     return replace(settings, optimizer=optimizer)

@@ -43,6 +43,10 @@ RECOMPUTED = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", 
 OPERATORS = "operators"
 PARTS = (*RECOMPUTED, OPERATORS)  # what selective recomputation can name
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
+# Ways to keep Adam's moments beside plain numbers: in blocks of 8 bits, in pages that move between
+# the device and the host, or both (bitsandbytes' AdamW8bit, PagedAdamW and PagedAdamW8bit).
+BLOCKWISE, PAGED, BOTH_WAYS = "8bit", "paged", "paged-8bit"
+MOMENT_FORMATS = ("", BLOCKWISE, PAGED, BOTH_WAYS)
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 CP_COMMUNICATIONS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes of a parameter and of an activation
@@ -152,12 +156,13 @@ class OptimizerSettings(HashedOnce):
     sharding: nothing, optimiser states (Megatron's distributed optimizer, ZeRO-1), gradients as
     well (ZeRO-2), or parameters as well (ZeRO-3, FSDP). gradient: of the buffer that micro-batches
     add up in. master: the 4-byte copy that is stepped, 0 where parameters have 4 bytes themselves.
-    moments: both of Adam's together (0 for plain SGD). instances: of the distributed optimizer, or
-    groups of ranks that share parameters (hybrid sharding). from_master: every micro-batch gathers
-    parameters, layer by layer, from their shards of the master copy, beside which no other is kept
-    (torch's `fully_shard`, in torchtitan; with sharding `none` a rank's shard is all of it). With
-    sharding `parameters` they are given up after a layer's forward pass and gathered again, with
-    `gradients` after its backward pass.
+    moments: both of Adam's together (0 for plain SGD). moment_format: `8bit` in blocks, `paged` in
+    pages that the host keeps, `paged-8bit` both; empty: plain numbers on the device. instances: of
+    the distributed optimizer, or groups of ranks that share parameters (hybrid sharding).
+    from_master: every micro-batch gathers parameters, layer by layer, from their shards of the
+    master copy, beside which no other is kept (torch's `fully_shard`, in torchtitan; with sharding
+    `none` a rank's shard is all of it). With sharding `parameters` they are given up after a
+    layer's forward pass and gathered again, with `gradients` after its backward pass.
     offload: share of the states that lies in the host's memory, and is stepped there.
     keeps_master: the device keeps the copy that is stepped as well, as without Megatron's
     precision-aware optimizer, and the host steps a copy of it. overlap_offload: gradients go there,
@@ -169,6 +174,7 @@ class OptimizerSettings(HashedOnce):
     gradient: int = 4
     master: int = 4
     moments: int = 8
+    moment_format: str = ""
     instances: int = 1
     from_master: bool = False
     offload: float = 0.0
@@ -181,10 +187,29 @@ class OptimizerSettings(HashedOnce):
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
         check_counts(instances=self.instances)
+        if self.moment_format not in MOMENT_FORMATS:
+            raise ValueError(
+                f"moment_format must be one of {MOMENT_FORMATS}, got {self.moment_format!r}"
+            )
         if self.from_master and self.sharding == "optimizer":
             raise ValueError("from_master must be false with sharding optimizer, got true")
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
+
+    @property
+    def blockwise(self) -> bool:
+        """Whether moments are kept in blocks of 8 bits."""
+        return self.moment_format in (BLOCKWISE, BOTH_WAYS)
+
+    @property
+    def paged(self) -> bool:
+        """Whether moments are kept in pages that move between the device and the host."""
+        return self.moment_format in (PAGED, BOTH_WAYS)
+
+    @property
+    def by_fsdp(self) -> bool:
+        """Whether PyTorch's FSDP shares states."""
+        return self.from_master and self.sharding != "none"
 
     @property
     def divides(self) -> bool:
@@ -400,6 +425,12 @@ class Settings(HashedOnce):
     def quantised(self) -> str:
         """Format of the layers' quantised products; empty for none."""
         return QUANTISED.get(self.kernels.quantised, "")
+
+    @property
+    def by_trainer(self) -> bool:
+        """Whether training systems without adapters, frozen parts or other moments leave the job to
+        PEFT and Hugging Face's Trainer."""
+        return bool(self.tuning or self.optimizer.moment_format)
 
     @property
     def bits(self) -> int:

@@ -89,6 +89,51 @@ def test_replicas_share_by_ddp_fsdp_or_zero() -> None:
     assert zero["zero_optimization"]["stage"] == 3
 
 
+MOMENTS_KEPT = [
+    ({}, "adamw_torch_fused"),
+    ({"moment_format": "8bit"}, "adamw_8bit"),
+    ({"moment_format": "8bit", "sharding": "optimizer"}, "adamw_8bit"),
+    ({"moment_format": "8bit", "sharding": "parameters", "from_master": True}, "adamw_torch_8bit"),
+    ({"moment_format": "paged"}, "paged_adamw_32bit"),
+    ({"moment_format": "paged-8bit", "sharding": "parameters"}, "paged_adamw_8bit"),
+    ({"moment_format": "paged-8bit", "from_master": True}, "paged_adamw_8bit"),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "name"), MOMENTS_KEPT)
+def test_the_optimizer_keeps_moments_as_the_plan_does(optimizer: dict[str, Any], name: str) -> None:
+    """Whatever is trained; the names are those of transformers."""
+    for tuning in (LORA, Tuning()) if optimizer else (LORA,):
+        assert plan_of(job_of(tuning, dp=2, **optimizer))["arguments"]["optim"] == name
+    training_args = pytest.importorskip("transformers.training_args")
+    assert name in [one.value for one in training_args.OptimizerNames]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (
+            {"moment_format": "paged", "sharding": "gradients", "from_master": True},
+            "bitsandbytes steps no shards of FSDP",
+        ),
+        ({"moment_format": "8bit", "offload": 1.0, "sharding": "optimizer"}, "states stepped on"),
+        ({"moment_format": "8bit", "name": "muon"}, "it is of Adam, not of muon"),
+        ({"moments": 2}, "keeps both of Adam's in fp32"),
+    ],
+)
+def test_moments_that_no_optimizer_keeps_are_refused(optimizer: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        export_peft(job_of(LORA, dp=2, **optimizer), "run")
+
+
+@pytest.mark.parametrize("system", [name for name in EXPORTS if name != "peft"])
+def test_systems_with_plain_moments_refuse_others(system: str) -> None:
+    runtime = Runtime(system, next(iter(EXPORTS[system])))
+    job = job_of(Tuning(), moment_format="paged-8bit", moments=2)
+    with pytest.raises(PlanError, match=r"format: found paged-8bit, .*`peft` writes it"):
+        export_job(runtime, job, "run", Expected())
+
+
 def test_what_is_no_tuning_or_no_replica_is_refused() -> None:
     with pytest.raises(PlanError, match=r"found none, .*; nearest it can run: lora = 16"):
         export_peft(job_of(Tuning()), "run")
@@ -108,7 +153,8 @@ def test_systems_that_train_all_of_a_model_refuse_and_name_the_export(system: st
 
 
 def test_the_trainer_takes_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, where PEFT is installed: adapters are what the plan says, and are saved."""
+    """On a CPU, where PEFT is installed: adapters are what the plan says, and are saved; with
+    moments in 8 bits where bitsandbytes is installed too."""
     pytest.importorskip("peft")
     pytest.importorskip("accelerate")
     transformers = pytest.importorskip("transformers")
@@ -125,9 +171,10 @@ def test_the_trainer_takes_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         tmp_path / "model"
     )
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "a b c d " * 80}) + "\n")
-    job = job_of(LORA)
+    narrow = importlib.util.find_spec("bitsandbytes") is not None
+    job = job_of(LORA, moment_format="8bit" * narrow)
     script = loaded(job, tmp_path)
-    script.PLAN["arguments"] |= {"use_cpu": True, "optim": "adamw_torch"}
+    script.PLAN["arguments"] |= {"use_cpu": True} | ({} if narrow else {"optim": "adamw_torch"})
     words_said = ["--model", "model", "--data", "texts.jsonl", "--output", "out", "--steps", "1"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["run.py", *words_said])

@@ -40,7 +40,7 @@ FIELDS = {
     "original": "Positions that the model was trained with first.",
 }
 # Keys that are left out of results where they say nothing.
-MISSING_AT_REST = ("tuning",)
+MISSING_AT_REST = ("tuning", "moment_format")
 
 
 def described(text: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
@@ -232,6 +233,8 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
             found = "a base in 4 bits"
         elif tuning.adapters:
             found = f"adapters beside {tuning.targets[0]}"
+        elif (kind := MOMENTS.read(job.settings)) in BY_TRAINER:
+            found = f"moments {kind}"
         elif eager(job):
             found = "layers as transformers has them"
         else:

@@ -46,7 +46,7 @@ from ilp_planner.job.decoder import (
 from ilp_planner.job.groups import ACROSS, INSTANCE, grid
 from ilp_planner.job.messages import tokens_shape
 from ilp_planner.job.quantised import quantised_counts, sent_width
-from ilp_planner.job.states import gathers_frozen, rhythm, sharing
+from ilp_planner.job.states import gathers_frozen, moments_of, rhythm, sharing
 from ilp_planner.job.work import step_traffic
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.specs.training import ORDERS, Recompute
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.training.measured import MeasuredTimes, Timed
     from ilp_planner.costs.training.network import Network
     from ilp_planner.costs.training.times import Alone
+    from ilp_planner.job.modules import Module
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.machine import Machine
@@ -535,6 +536,26 @@ class RankCosts:
         counts = [quantised_counts([embedding_module(job)]), *layers, quantised_counts(output)]
         return np.array([(total - routed, routed) for total, routed in counts], np.float64)
 
+    @cached_property
+    def moments(self) -> NDArray[np.float64]:
+        """Bytes [n, 2] of every element's moments beyond those of plain numbers, and in pages: of
+        a whole replica."""
+        job = self.job
+        if not job.settings.optimizer.moment_format:
+            return np.zeros((len(self.held), 2))
+        kinds = {
+            number: self._moments(layer_module(job, *job.kind(number)))
+            for number in set(job.layer_kinds)
+        }
+        ends = self._moments(embedding_module(job)), self._moments(output_module(job))
+        return np.array([ends[0], *(kinds[number] for number in job.layer_kinds), ends[1]])
+
+    def _moments(self, module: Module) -> tuple[float, float]:
+        found = [moments_of(self.job, module, expert=expert) for expert in (False, True)]
+        paged = sum(one.paged for one in found)
+        plain = module.trained * self.job.settings.optimizer.moments
+        return sum(one.stays for one in found) + paged - plain, paged
+
     @property
     def _saving(self) -> NDArray[np.float64]:
         """Parameters [n, 2] that are gathered quantised: of adapters none, beside a base that is
@@ -604,7 +625,8 @@ class RankCosts:
 
         A profile's if it has them: of a device that steps all of a shard's parameters itself.
         Otherwise the memory traffic of Adam's states. Both are in proportion to the parameters of a
-        replica's share, less the part that is stepped on the host.
+        replica's share, less the part that is stepped on the host. Moments in pages come from the
+        host for the step and go back there, as they do if the device has no room for them.
         """
         job, net = self.job, self.network
         sharded = job.settings.optimizer.sharding != "none"
@@ -616,10 +638,12 @@ class RankCosts:
         for name in net.stage_types(job, kind):
             device = net.cluster.device_types[name]
             rate = rates_of(device).streaming * device.machine.stepping
-            whole = every * (step_traffic(job.settings) / rate)
+            more, paged = self.moments.T
+            whole = every * (step_traffic(job.settings) / rate) + 2 * more / rate
             if self.profile is not None:
                 whole = self.profile.step(name, job, every, whole)
-            found.append(divided_step(job.settings, device, whole, every))
+            stepped = divided_step(job.settings, device, whole, every)
+            found.append(stepped + 2 * paged / device.to_host)
         share = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
         return np.asarray(share * np.max(found, axis=0), np.float64)
 

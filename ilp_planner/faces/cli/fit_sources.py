@@ -15,6 +15,7 @@ from ilp_planner.formats.megatron.changes import LineChange, as_said, line_chang
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
+from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
@@ -97,7 +98,8 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
     own = said.arguments.runtime if said.arguments else ""
-    if said.arguments is None or own or job.settings.tuning.adapters or eager(job):
+    trainer = MOMENTS.read(job.settings) in BY_TRAINER or job.settings.tuning.adapters
+    if said.arguments is None or own or trainer or eager(job):
         from ilp_planner.analysis.fit.judge import runtime_for, runtime_of
 
         chosen = runtime_of(job, site.cluster, own) if own else runtime_for(job, site.cluster)

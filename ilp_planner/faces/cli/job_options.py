@@ -131,6 +131,10 @@ class Job:
         Literal["none", "optimizer", "gradients", "parameters"],
         memory("--sharding", "What replicas divide: ZeRO 0, 1, 2, 3.", default=True),
     ] = "none"
+    moments: Annotated[
+        Literal["fp32", "8bit", "paged", "paged-8bit"] | None,
+        memory("--moments", "Of Adam, as bitsandbytes can keep them.", default="fp32"),
+    ] = None
     rank_order: Annotated[
         Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
         parallel("--rank-order", "Fastest first.", default=True),

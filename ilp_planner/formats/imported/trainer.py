@@ -27,7 +27,9 @@ from ilp_planner.formats.imported.table import (
     System,
 )
 from ilp_planner.formats.megatron.values import STEPS
-from ilp_planner.settings.table import CP_COMM
+from ilp_planner.settings.table import CP_COMM, FORMAT_FIELD, MOMENTS_FIELD
+from ilp_planner.settings.values import MOMENT_BYTES
+from ilp_planner.specs.training import BLOCKWISE, BOTH_WAYS, PAGED
 
 SHARED: Arguments = {
     "use_megatron_fsdp": True,
@@ -99,8 +101,11 @@ def _finish(reading: Reading, version: int | None = None) -> None:
     if given.get("do_predict") and not given.get("do_train"):
         raise reading.error("do_predict", True, "do_train: true: nothing is trained")
     way = _way(reading, version)
-    for text in NARROWER.get(str(given.get("optim")).lower(), ()):
-        reading.remarks.append(f"optim: not counted: {text}")
+    if kind := FORMATS.get(str(given.get("optim")).lower(), ""):
+        reading.say(MOMENTS_FIELD, MOMENT_BYTES[kind])
+        reading.say(FORMAT_FIELD, kind)
+        reading.say("settings.kernels.implementation", "eager")
+        reading.say("settings.keeps_gathered", True)
     if way == "lora":
         _adapters(reading)
     elif bits := next((key for key in BITS if given.get(key) is not None), ""):
@@ -211,15 +216,12 @@ OF_WAYS = (
 BITS = ("quantization_bit", "quant_config.name")
 SIZES = ("micro_batch_size", "global_batch_size")
 WAY = "full, lora or freeze: other ways to train few parameters are not modelled"
-# Adam of bitsandbytes (`training_args.py: OptimizerNames` of transformers). In 8 bits a block of
-# 256 moments takes a byte each, and 4 bytes for the largest. Pages move to the host's memory when
-# that of the GPU is full.
-BLOCKS = "moments in 8 bits, 2.03 bytes for each trained number; counted as 8 bytes"
-PAGES = "pages of moments in the host's memory; counted as all on the GPU"
-NARROWER: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit"), (BLOCKS,)),
-    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), (PAGES,)),
-    "paged_adamw_8bit": (BLOCKS, PAGES),
+# Optimizers of bitsandbytes and of torchao (`training_args.py: OptimizerNames` of transformers) ->
+# how they keep moments.
+FORMATS = {
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "adamw_torch_8bit"), BLOCKWISE),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), PAGED),
+    "paged_adamw_8bit": BOTH_WAYS,
 }
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 DEEPSPEED: dict[str, Says] = {
@@ -331,7 +333,7 @@ TRAINER: dict[str, Says] = {
     "num_processes": WORLD,
     "optim": {
         **each(
-            ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", *NARROWER),
+            ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", *FORMATS),
             {"optimizer": "adam"},
         ),
     },

@@ -1,15 +1,24 @@
 """Why a training system cannot run a job: the error, and the checks that several share."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import Key
 from ilp_planner.settings.keys import wordless
+from ilp_planner.settings.table import MOMENTS_FIELD
 from ilp_planner.settings.values import MOMENTS
 from ilp_planner.specs.pipeline_layout import LayoutStage
-from ilp_planner.specs.training import OPERATORS, ORDERS, Offload, Recompute, TrainingJob
+from ilp_planner.specs.training import (
+    MOMENT_FORMATS,
+    OPERATORS,
+    ORDERS,
+    Offload,
+    Recompute,
+    TrainingJob,
+)
 from ilp_planner.specs.usual import unusual
 
 # Schedules -> their names in `torch.distributed.pipelining`.
@@ -177,6 +186,20 @@ def check_words(job: TrainingJob, runtime: str, section: str, tool: str) -> None
 def nearest_word(key: Key) -> str:
     """Return the first value that a tool has a word for, as it is said in a refusal."""
     return f"{key.field.rpartition('.')[2]} = {next(iter(key.words))}"
+
+
+def check_moments(job: TrainingJob, tool: str) -> None:
+    """Refuse Adam's moments in narrower numbers without blocks.
+
+    Raises
+    ------
+    PlanError: with their type.
+    """
+    types = MOMENTS.read(job.settings)
+    if types not in ("fp32", *MOMENT_FORMATS):
+        raise Unfit(MOMENTS_FIELD, attrgetter(MOMENTS_FIELD)(job)).but(
+            f"{tool} keeps both of Adam's in fp32, 8 bytes together", "moments = 8"
+        )
 
 
 def unlike_moments(job: TrainingJob, tool: str) -> Iterator[str]:

@@ -1,14 +1,23 @@
 """The training jobs that PEFT and Hugging Face's Trainer run: replicas alone, by DDP, FSDP or ZeRO.
 
 The limits come from `transformers/trainer.py` 5, `accelerate/utils/dataclasses.py` 1 and
-`peft/tuners/lora` 0.21. A base in 4 bits is bitsandbytes'.
+`peft/tuners/lora` 0.21. A base in 4 bits is bitsandbytes', and so are moments in 8 bits or in
+pages; where FSDP shares states, those of 8 bits are torchao's (`optim/adam.py` 0.17).
 """
 
-from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_plain_kernels
+from ilp_planner.settings.table import FORMAT_FIELD
+from ilp_planner.settings.values import BY_TRAINER, MOMENTS
+from ilp_planner.spaces.runtimes.limits import (
+    Unfit,
+    check_batch,
+    check_moments,
+    check_plain_kernels,
+)
 from ilp_planner.specs.training import Recompute, TrainingJob
 from ilp_planner.specs.tuning import PEFT_NAMES
 
 TOOL = "PEFT with the Trainer"
+PLAIN = 'moment_format = ""'
 
 
 def check_peft(job: TrainingJob) -> None:
@@ -25,8 +34,9 @@ def check_peft(job: TrainingJob) -> None:
         ("tp", job.tp), ("pp", job.pp), ("settings.cp", s.cp), ("settings.ep", s.ep),
     ):  # fmt: skip
         if degree > 1:
+            own = "settings.tuning" if tuning else FORMAT_FIELD
             raise Unfit(field, degree).but(
-                f"settings.tuning is of {TOOL}, which has replicas alone", f"{field} = 1"
+                f"{own} is of {TOOL}, which has replicas alone", f"{field} = 1"
             )
     if s.quantised:
         raise Unfit("settings.kernels.quantised", s.kernels.quantised).but(
@@ -47,7 +57,36 @@ def check_peft(job: TrainingJob) -> None:
         raise Unfit("settings.optimizer.instances", s.optimizer.instances).but(
             f"the script for {TOOL} shards over all replicas", "instances = 1"
         )
+    _check_moments(job)
     check_checkpoints(s.recompute)
+
+
+def optimizer_name(job: TrainingJob) -> str:
+    """Return the name that the Trainer has for a job's optimizer (`training_args.py:
+    OptimizerNames`): torchao's where FSDP shares states, else bitsandbytes'."""
+    o = job.settings.optimizer
+    if not (o.blockwise or o.paged):
+        return "adamw_torch_fused"
+    if o.paged:
+        return "paged_adamw_8bit" if o.blockwise else "paged_adamw_32bit"
+    return "adamw_torch_8bit" if o.by_fsdp else "adamw_8bit"
+
+
+def _check_moments(job: TrainingJob) -> None:
+    """Refuse moments that neither bitsandbytes nor torchao has for a job."""
+    o, kind = job.settings.optimizer, MOMENTS.read(job.settings)
+    check_moments(job, TOOL)
+    if kind not in BY_TRAINER:
+        return
+    if not o.name.startswith("adam"):
+        raise Unfit(FORMAT_FIELD, kind).but(f"it is of Adam, not of {o.name}", PLAIN)
+    if o.offload:
+        raise Unfit(FORMAT_FIELD, kind).but("states stepped on the host are of fp32", PLAIN)
+    if o.paged and o.by_fsdp:
+        raise Unfit(FORMAT_FIELD, kind).but(
+            "bitsandbytes steps no shards of FSDP, and torchao, which does, has no pages",
+            "moment_format = 8bit, or sharding = none",
+        )
 
 
 def check_checkpoints(r: Recompute) -> None:

@@ -68,11 +68,10 @@ class CheckedRuntime(Runtime):
         return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
-        """Return a choice with its degrees; where a part of a model is trained, it is a model of
-        transformers, whose operators run one by one. Those have no quantised products, which
-        `check_peft` refuses."""
+        """Return a choice with its degrees; what the Trainer runs is a model of transformers, whose
+        operators run one by one. Those have no quantised products, which `check_peft` refuses."""
         settings = super().with_degrees(choice, plainest, d)
-        if settings.bits < 16 or not settings.tuning:
+        if settings.bits < 16 or not settings.by_trainer:
             return settings
         return as_transformers(settings)
 
@@ -88,9 +87,9 @@ class CheckedRuntime(Runtime):
         return tuple(one for one in (NOTHING, *self.selective, *full) if asked.recomputes(one))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
-        """Tell whether settings of a job go with a recomputation: PEFT and the Trainer, which train
-        parts of models, have checkpoints of single layers alone."""
-        if settings.tuning:
+        """Tell whether settings of a job go with a recomputation: PEFT and the Trainer have
+        checkpoints of single layers alone."""
+        if settings.by_trainer:
             try:
                 check_checkpoints(again)
             except PlanError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
+from ilp_planner.spaces.runtimes.limits import check_moments
 from ilp_planner.spaces.runtimes.peft import check_peft
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.checked import CheckedRuntime
@@ -37,7 +38,8 @@ class DeepSpeed(CheckedRuntime):
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that DeepSpeed cannot run: a PlanError with its limit."""
         check_deepspeed(job)
-        if job.settings.tuning:
+        check_moments(job, self.title)
+        if job.settings.by_trainer:
             check_peft(job)
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:

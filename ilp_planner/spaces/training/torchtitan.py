@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import PIPELINES
 from ilp_planner.settings.keys import wordless
-from ilp_planner.spaces.runtimes.limits import Unfit, nearest_word
+from ilp_planner.spaces.runtimes.limits import Unfit, check_moments, nearest_word
 from ilp_planner.spaces.runtimes.peft import check_peft
 from ilp_planner.spaces.runtimes.torchtitan import TOOL as EARLIER_TOOL
 from ilp_planner.spaces.runtimes.torchtitan import alone, check_torchtitan
@@ -85,10 +85,11 @@ class Torchtitan(CheckedRuntime):
 
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its limit.
-        Parts of models are trained by PyTorch's FSDP as well, under PEFT and the Trainer."""
-        if job.settings.tuning:
+        PEFT and the Trainer have PyTorch's FSDP as well."""
+        if job.settings.by_trainer:
             check_peft(job)
         else:
+            check_moments(job, self.title)
             self.check_release(job)
         optimizer = job.settings.optimizer
         if optimizer.sharding == "optimizer":

@@ -42,6 +42,7 @@ ASKED: dict[str, Any] = {
     "imbalance": 1.0,
     "precision": None,
     "grouped_experts": False,
+    "moments": None,
     "lora": None,
     "lora_targets": None,
     "lora_dropout": None,

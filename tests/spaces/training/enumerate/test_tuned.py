@@ -11,6 +11,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
+from ilp_planner.settings.values import MOMENTS
 from ilp_planner.spaces.throughput import least_flops, model_flops
 from ilp_planner.spaces.training.search.possible import possible_parts
 from tests.examples import for_each
@@ -36,6 +37,10 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
     ("torchtitan", "dense", {"freeze": "embedding,layers:0-1,output"}),
     ("deepspeed", "dense", {**PEFT, "freeze": "layers:0-1"}),
     ("deepspeed", "dense", {"freeze": "embedding,layers:0-1"}),
+    ("torchtitan", "dense", {"moments": "8bit"}),
+    ("torchtitan", "experts", {"lora": "8", "lora_targets": "q_proj", "moments": "paged-8bit"}),
+    ("torchtitan", "dense", {"moments": "fp32,paged", "freeze": "embedding"}),
+    ("deepspeed", "dense", {"moments": "paged,paged-8bit"}),
 ]
 
 
@@ -51,10 +56,14 @@ def problem_of(space: str, kind: str, asked: dict[str, str]) -> Problem[Any]:
 
 
 def with_tuning(plan: GroupPlan, best: GroupPlan) -> GroupPlan:
-    """Return a plan that trains the same parts of the model as another one."""
+    """Return a plan that trains the same parts of the model as another one, and keeps moments as
+    it does."""
     assert plan.settings is not None
     assert best.settings is not None
-    return replace(plan, settings=replace(plan.settings, tuning=best.settings.tuning))
+    own = replace(plan.settings, tuning=best.settings.tuning)
+    kept = MOMENTS.write(own, MOMENTS.read(best.settings))
+    assert kept is not None
+    return replace(plan, settings=kept)
 
 
 @for_each("case", CASES)

@@ -22,6 +22,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     GRAPHS,
+    MOMENT_FORMATS,
     ORDERS,
     PRECISIONS,
     QUANTISED,
@@ -53,6 +54,7 @@ DOMAIN: dict[str, tuple[Any, ...]] = {
     "optimizer.gradient": (4, 2),
     "optimizer.master": (4, 2, 0),
     "optimizer.moments": (8, 4, 2),
+    "optimizer.moment_format": MOMENT_FORMATS,
     "optimizer.instances": (1, 2, 4),
     "optimizer.offload": (0.0, 0.5, 1.0),
     "kernels.implementation": ("transformer_engine", "local", "eager"),

@@ -27,7 +27,7 @@ from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.training.enumerate.choices import CHOICES
 from ilp_planner.spaces.training.enumerate.choices import values_of as choices_of
 from ilp_planner.spaces.training.runtime import Runtime
-from ilp_planner.specs.training import Kernels, Offload, Settings, TrainingJob
+from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.examples import for_each
 from tests.megatron_cases import small_cluster
@@ -54,6 +54,7 @@ WITH = {
     "overlap of expert parallelism": {"overlap_experts": True},
     "products in 8 or 4 bits": {"quantised": "fp8-current"},
     "deferred gradients of the output layer": {"deferred_output": True},
+    "moments": {"optimizer": OptimizerSettings(moments=2, moment_format="8bit")},
     "rank of adapters": {"tuning": Tuning(rank=8, targets=("linear_qkv",))},
     "base in 4 bits": {"tuning": Tuning(rank=8, targets=("linear_qkv",), base="nf4")},
     "frozen parts": {"tuning": Tuning(frozen=("embedding",))},
