@@ -2361,10 +2361,13 @@ def read_jobs(records, plans, jobs):
         if any(one.choice == choice for one in listed):
             raise RefusedError(f"cases: degrees {key}, choice {choice} twice")
         listed.append(Job(record, plans, jobs, key, choice))
+    left = {**found}  # more than the set has would hide, in their number, that it is narrower
     for key in degrees_of(plans):
-        if key not in found:
+        if left.pop(key, None) is None:
             said = ", ".join(f"{name} {x}" for name, x in zip(DEGREES, key, strict=True))
             raise RefusedError(f"cases: {said} of the set are missing")
+    if left:
+        raise RefusedError(f"cases: degrees {next(iter(left))}: none of the set")
     return found
 
 
