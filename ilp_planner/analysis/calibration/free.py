@@ -283,18 +283,18 @@ _BLACKWELL = {
     "low_precision": 0.15,
     "attention": 0.27,
     "attention_backward": 0.12,
-    "grouped": 0.069,
+    "grouped": 0.062,
     "streaming": 0.2,
-    "host_experts": 0.014e-3,
-    "expert_waits": 0.032e-3,
+    "host_experts": 0.024e-3,
+    "expert_waits": 0.029e-3,
     "sharded_exposed": 0.15,
 }
 FITTED: Mapping[str, Mapping[str, float]] = {
     "H100": {
         "sustained": 0.021,
         "low_precision": 0.029,
-        "host_experts": 0.037e-3,
-        "expert_waits": 0.029e-3,
+        "host_experts": 0.018e-3,
+        "expert_waits": 0.028e-3,
     },
     "B200": {"sustained": 0.012, **_BLACKWELL},
     "GB200": {"sustained": 0.069, **_BLACKWELL},
