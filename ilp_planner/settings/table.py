@@ -1345,7 +1345,13 @@ SETTINGS = (
         search={
             "megatron": Search(AS_ASKED, BATCHINGS),
             "torchtitan": Search(
-                AS_ASKED, (PACKED,), remark="documents are masked by FlexAttention; it pads none"
+                AS_ASKED,
+                (PACKED,),
+                (JOINED, LONGEST, FULL),
+                remark=(
+                    "documents are masked by FlexAttention; it pads none: others by PEFT and the "
+                    "Trainer alone"
+                ),
             ),
             "torchtitan@0.2.2": Search(
                 AS_ASKED, (JOINED,), remark="documents are joined and cut, and none is masked"

@@ -115,7 +115,10 @@ class Judge:
                 precision=self.job.settings.kernels.quantised,
             )
             objects = {"model": self.model, "cluster": self.site.of(world)}
-            self._problems[world] = build_for(InputFiles(request, objects=objects), self.space)
+            # Plans of the Trainer may be the only ones with such samples.
+            possible = not self.job.settings.by_trainer
+            files = InputFiles(request, objects=objects, possible=possible)
+            self._problems[world] = build_for(files, self.space)
         return self._problems[world]
 
     def verdict(self, job: TrainingJob) -> Judged:
@@ -294,5 +297,8 @@ def _tried(
     except PlannerError:
         return None
     own = as_it_does(runtime, job, plain, usual=USUAL)
+    made = runtime.search_of("batching").demandable
+    if job.batching and job.batching not in made:
+        return own, f"batching: found {job.batching}, expected {' or '.join(made)}"
     refused = (*runtime.refusals(own), *map(str, untold(runtime, own, plain)))
     return own, next(iter(refused), "")

@@ -117,7 +117,8 @@ class CheckedRuntime(Runtime):
                 f"encoder: found images before the decoder, expected a model of text alone: "
                 f"{self.title}'s space has no encoder; `space=megatron` has"
             )
-        job = TrainingJob(model=model, micro_batch=1, global_batch=2, dp=2, settings=settings)
+        plain = replace(model, lengths=None)  # how samples are made, jobs say
+        job = TrainingJob(model=plain, micro_batch=1, global_batch=2, dp=2, settings=settings)
         for text in self.refusals(job):
             raise SpecError(text)
 

@@ -144,7 +144,7 @@ class Runtime:
         """
         if model.lengths is None:
             return asked
-        found, values = model.lengths.batching, self.search_of("batching").values
+        found, values = model.lengths.batching, self.search_of("batching").demandable
         if found not in values:
             raise UsageError(
                 f"batching: found {found} with `space={self.name}`, expected "

@@ -90,6 +90,7 @@ class Torchtitan(CheckedRuntime):
             check_peft(job)
         else:
             check_moments(job, self.title)
+            self._check_samples(job)
             self.check_release(job)
         optimizer = job.settings.optimizer
         if optimizer.sharding == "optimizer":
@@ -108,6 +109,14 @@ class Torchtitan(CheckedRuntime):
         if job.dp * job.settings.cp == optimizer.instances:
             raise Unfit("settings.optimizer.instances", optimizer.instances).but(
                 "no two ranks are left to share states", "instances = 1"
+            )
+
+    def _check_samples(self, job: TrainingJob) -> None:
+        """Refuse samples of documents that only PEFT and the Trainer make."""
+        values = self.search_of("batching").values
+        if job.batching and job.batching not in values:
+            raise Unfit("batching", job.batching).but(
+                f"{self.title} makes others", f"batching = {values[0]}, or lora = 16"
             )
 
     def settings(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.base.errors import UsageError
+from ilp_planner.base.errors import PlannerError, UsageError
 from ilp_planner.costs.training.job import job_of_groups
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of
@@ -20,6 +20,7 @@ from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED, 
 from tests.examples import for_each
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
+from tests.spaces.training.enumerate.test_tuned import with_tuning
 from tests.spaces.training.test_random_plans import assert_plans_keep_the_bound
 
 SEQUENCE = 2048
@@ -49,6 +50,16 @@ def problem_of(
         constraints=asked,
         changes={"layers": 4, "sequence": SEQUENCE, "lengths": lengths, **changes},
     )
+
+
+@pytest.mark.parametrize("batching", [JOINED, LONGEST, FULL])
+def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> None:
+    """No plan of PEFT and the Trainer beats the bound; torchtitan refuses to make them itself."""
+    asked = constraints_of({"lora": "8", "lora_targets": "q_proj,down_proj"})
+    problem = problem_of("torchtitan", "dense", batching, asked)
+    assert_plans_keep_the_bound(problem, with_tuning)
+    with pytest.raises(PlannerError, match=f"batching: found {batching}"):
+        solve(problem_of("torchtitan", "dense", batching))
 
 
 @for_each("case", CASES)
@@ -95,7 +106,7 @@ def test_one_length_costs_as_much_as_no_lengths() -> None:
 
 @pytest.mark.parametrize("space", RUNTIMES)
 def test_others_are_refused_in_one_line(space: str) -> None:
-    values = BY_NAME["batching"].search_of(space).values
+    values = BY_NAME["batching"].search_of(space).demandable
     for batching in set(BATCHINGS) - set(values):
         with pytest.raises(UsageError, match=f"batching: found {batching} with .*would do") as told:
             problem_of(space, "dense", batching)
