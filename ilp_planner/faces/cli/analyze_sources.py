@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.errors import PlanError, SpecError, UsageError
 from ilp_planner.base.file_kinds import LAUNCHES, FileKind, file_kind
+from ilp_planner.base.files import read_document
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.values import option_size, settings_given, was_typed
@@ -16,7 +18,6 @@ from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import typer
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 OF_ANY = (
     "model", "megatron_args", "megatron_script", "set_values", "strict", "cluster", "gpus",
-    "device_memory", "world_size", "precision",
+    "device_memory", "world_size", "precision", "lengths", "batching",
 )  # fmt: skip
 # Parameters that say something of a job, and so go with --model only.
 OF_JOBS = tuple(field.name for field in fields(Job) if field.name not in OF_ANY)
@@ -126,10 +127,46 @@ def said_job(
             strict=strict,
         )
         name = file.name
+    arguments = _with_lengths(arguments, asked)
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
     job = replace(job, devices_per_node=per_node, gpu_architecture=devices.gpu_architecture)
     return SaidJob(job, f"the model of {name}", unmodelled(arguments), arguments)
+
+
+def _with_lengths(arguments: MegatronArguments, asked: dict[str, Any]) -> MegatronArguments:
+    """Return a launch line whose samples are made of documents, as it makes them, if a file says
+    their lengths.
+
+    Raises
+    ------
+    PlannerError: it makes them otherwise, or they are longer than its samples.
+    """
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
+    from ilp_planner.specs.lengths_reader import of_samples, read_lengths
+    from ilp_planner.specs.model import ModelSpec
+
+    named, batching, said = asked["lengths"], asked["batching"], arguments.makes_samples
+    if named is None:
+        if batching:
+            raise UsageError(f"--batching: found {batching} without --lengths, expected none")
+        return arguments
+    if said and batching not in (None, said):
+        raise UsageError(f"--batching: found {batching}, expected {said}: the launch line says it")
+    if not said and batching is None:
+        raise UsageError(
+            "--lengths: found no --batching, expected one beside a launch line that does not say "
+            "how samples are made"
+        )
+    lengths = read_lengths(read_document(Path(named), SpecError), said or batching)
+    job = job_of_arguments(arguments)
+    spec = ModelSpec(name="the model", precision=job.settings.precision, architecture=job.model)
+    try:
+        model = of_samples(spec, lengths, named)
+    except SpecError as error:
+        raise SpecError(str(error).partition("; ")[0]) from None
+    own = {"lengths": lengths, "sequence": model.sequence}
+    return replace(arguments, features={**arguments.features, **own})
 
 
 def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
@@ -160,7 +197,7 @@ def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
             )
     wrong: tuple[str, ...] = () if source == "model" else OF_JOBS
     if source == "plan_file":
-        wrong += OF_LAUNCHES
+        wrong += (*OF_LAUNCHES, "lengths", "batching")
     for name in wrong:
         if was_typed(ctx, name):
             said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.formats.imported.rows import (
     RECENT,
@@ -14,11 +14,16 @@ from ilp_planner.formats.imported.rows import (
     each,
     only,
     switch,
+    truth,
 )
 from ilp_planner.formats.imported.table import EACH, MODEL, NODES, WORLD, Reading, System
 from ilp_planner.formats.megatron.values import PP, VIRTUAL
+from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.tuning import BRIDGE_TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Mixed precisions by the registered names that `formats.nemo` writes, after the first word.
 RECIPES = {
@@ -68,6 +73,7 @@ def _finish(reading: Reading) -> None:
         reading.adapters(
             ("peft.dim", 32), ("peft.target_modules", BRIDGE_TARGETS), ("peft.dropout", 0.0)
         )
+    reading.batching = _batching(given, tunes=recipe is not None and recipe[2] != "pretrain")
     groups, heads = reading.number("num_query_groups"), reading.number("num_attention_heads")
     if groups and groups != heads:
         reading.say("group_query_attention", True)
@@ -80,6 +86,17 @@ def _finish(reading: Reading) -> None:
     layers = said.get("moe_layer_freq")
     if isinstance(layers, tuple) and "num_experts" not in said:
         said.pop("moe_layer_freq")
+
+
+def _batching(given: Mapping[str, Any], *, tunes: bool) -> str:
+    """Return how Megatron-Bridge makes samples (`FinetuningDatasetConfig`); pretraining joins
+    documents. tunes: the recipe trains a model further."""
+    keys = [key for key in given if key.startswith("dataset.") and given[key] is not None]
+    if any("packed_sequence_specs" in key for key in keys):
+        return PACKED
+    if truth(given.get("dataset.dataset_kwargs.pad_to_max_length")):
+        return FULL
+    return LONGEST if tunes or given.get("dataset.dataloader_type") == "cyclic" else JOINED
 
 
 SAME = ("model.", "ddp.", "optimizer.", "train.", "dist.", "comm_overlap.")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ilp_planner.base.errors import shown
 from ilp_planner.base.limits import RANKS
 from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.values import COUNTED_FULL
 from ilp_planner.settings.table import DISPATCHER
 from ilp_planner.specs.tuning import TARGETS
 
@@ -65,6 +66,7 @@ def both_activations(value: Any) -> Arguments:
     return {"bias_swiglu_fusion": value, "bias_gelu_fusion": value}
 
 
+OF_DOCUMENTS = f"of documents (`--lengths`); {COUNTED_FULL}"
 FULL = "full or lora: other ways to train few parameters are not modelled"
 PAIRS = ("dpo", "rm")  # stages whose samples are a chosen and a rejected answer, in one batch
 EVERY_PRODUCT = ("all", "all-linear", None, "")  # words for adapters beside all products

@@ -6,6 +6,7 @@ from typing import Any
 
 from ilp_planner.formats.imported.rows import (
     FULL,
+    OF_DOCUMENTS,
     PAIRS,
     RECENT,
     Arguments,
@@ -16,6 +17,7 @@ from ilp_planner.formats.imported.rows import (
     truth,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
+from ilp_planner.specs.lengths import LONGEST, PACKED
 from ilp_planner.specs.tuning import BRIDGE_TARGETS
 
 HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
@@ -73,6 +75,7 @@ def _finish(reading: Reading) -> None:
         )
     _images(reading)
     _head(reading)
+    reading.batching = PACKED if truth(given.get("packing")) else LONGEST
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":
@@ -119,16 +122,9 @@ ROWS: dict[str, Says] = {
         "float16": {"bf16": False, "fp16": True},
         "float32": {"bf16": False, "fp16": False},
     },
-    "packing": Uncounted(
-        "packed samples of documents (`--lengths` of `solve`); counted as full ones"
-    ),
-    "group_by_length": Uncounted(
-        "documents of like lengths in a micro-batch; counted as full samples"
-    ),
-    "padding_free": Uncounted(
-        "samples of different lengths, one behind another (`--lengths` of `solve`, with "
-        "`--batching packed`); counted as full ones"
-    ),
+    "packing": Uncounted(f"packed samples {OF_DOCUMENTS}"),
+    "group_by_length": Uncounted("documents of like lengths in a micro-batch"),
+    "padding_free": Uncounted(f"samples without padding {OF_DOCUMENTS}"),
     "teacher_model": Uncounted("the teacher"),
     "moe_router_dtype": only("none", "fp32", "fp64", None),
     "loss_scale": lambda value: {},

@@ -93,7 +93,8 @@ class Reading:
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
     plan, and unknown ones. encoder: the vision encoder of the model that is named. encoder_is: its
     fields that the system decides, and the parts of the model that are `frozen`. outputs: numbers
-    that the head gives for a token, as of a classifier; 0: one for every word.
+    that the head gives for a token, as of a classifier; 0: one for every word. batching: as
+    `MegatronArguments` has it.
     """
 
     system: System
@@ -108,6 +109,7 @@ class Reading:
     encoder: Encoder | None = None
     encoder_is: dict[str, Any] = field(default_factory=dict)
     outputs: int = 0
+    batching: str = ""
 
     def take(self, written: str, value: Any) -> None:
         """Read one key; None: its default; an `Open` value is not known.
@@ -459,6 +461,7 @@ def read_pairs(
     args = MegatronArguments(
         values=values,
         features=_features(reading),
+        batching=reading.batching,
         program=system.name,
         source=source,
         environment=environment,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.formats.imported.rows import (
+    OF_DOCUMENTS,
     PAIRS,
     RECENT,
     Arguments,
@@ -29,7 +30,11 @@ from ilp_planner.formats.imported.table import (
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import CP_COMM, FORMAT_FIELD, MOMENTS_FIELD
 from ilp_planner.settings.values import MOMENT_BYTES
+from ilp_planner.specs.lengths import JOINED, LONGEST, PACKED
 from ilp_planner.specs.training import BLOCKWISE, BOTH_WAYS, PAGED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SHARED: Arguments = {
     "use_megatron_fsdp": True,
@@ -100,6 +105,7 @@ def _finish(reading: Reading, version: int | None = None) -> None:
     said.setdefault("micro_batch_size", 1 if version else 8)
     if given.get("do_predict") and not given.get("do_train"):
         raise reading.error("do_predict", True, "do_train: true: nothing is trained")
+    reading.batching = _batching(given)
     way = _way(reading, version)
     if kind := FORMATS.get(str(given.get("optim")).lower(), ""):
         reading.say(MOMENTS_FIELD, MOMENT_BYTES[kind])
@@ -119,6 +125,15 @@ def _finish(reading: Reading, version: int | None = None) -> None:
         reading.remarks.append("stage: kto: the reference model and its pairs are not counted")
     if STEPS not in said and "global_batch_size" not in said:
         reading.say(STEPS, 1)
+
+
+def _batching(given: Mapping[str, Any]) -> str:
+    """Return how LLaMA-Factory makes samples: packs of documents that attention does not leave,
+    documents one behind another, as in pretraining, or one each (`hparams/parser.py`)."""
+    if truth(given.get("neat_packing")):
+        return PACKED
+    joins = given.get("packing")
+    return JOINED if truth(given.get("stage") == "pt" if joins is None else joins) else LONGEST
 
 
 def _finish_factory(reading: Reading) -> None:
@@ -350,16 +365,8 @@ TRAINER: dict[str, Says] = {
     "use_adam_mini": only(False, otherwise="false: Adam-mini's optimizer is not modelled"),
     "use_muon": only(False, otherwise="false: Muon's tables are not modelled here"),
     "mixture_of_depths": only(None, otherwise="none: mixture of depths is not modelled"),
-    "packing": Uncounted(
-        "packed samples of documents (`--lengths` of `solve`, with `--batching joined` where "
-        "attention crosses documents); counted as full ones",
-    ),
-    "neat_packing": Uncounted(
-        "packed samples of documents (`--lengths` of `solve`); counted as full ones"
-    ),
-    "group_by_length": Uncounted(
-        "documents of like lengths in a micro-batch; counted as full samples"
-    ),
+    **dict.fromkeys(("packing", "neat_packing"), Uncounted(f"packed samples {OF_DOCUMENTS}")),
+    "group_by_length": Uncounted("documents of like lengths in a micro-batch"),
     "use_packed_sequences": only(True, False),
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "bias_activation_fusion": both_activations,

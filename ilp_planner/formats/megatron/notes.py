@@ -19,7 +19,7 @@ from ilp_planner.formats.megatron.settings import (
     recipe_of,
     sequence_parallel_of,
 )
-from ilp_planner.formats.megatron.values import MegatronArguments, write_value
+from ilp_planner.formats.megatron.values import COUNTED_FULL, MegatronArguments, write_value
 from ilp_planner.settings import values
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
@@ -39,9 +39,9 @@ UNCOUNTED = {
     "overlap_moe_expert_parallel_comm": values.EXPERT_OVERLAP.uncounted["on"],
     "moe_shared_expert_overlap": "the overlap of shared experts with the exchange of tokens",
     "defer_embedding_wgrad_compute": values.DEFER_EMBEDDING_WGRAD.uncounted["on"],
-    "sft": "packed samples of different lengths; counted as full ones",
-    "use_varlen_dataset": "packed samples of different lengths; counted as full ones",
-    "hybrid_context_parallel": "samples of different lengths; counted as full ones",
+    "sft": f"packed samples of different lengths (`--lengths`); {COUNTED_FULL}",
+    "use_varlen_dataset": f"packed samples of different lengths (`--lengths`); {COUNTED_FULL}",
+    "hybrid_context_parallel": "samples on different numbers of ranks; counted as on all",
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
     "moe_enable_deepep": values.DISPATCHER.uncounted["flex"],
@@ -55,10 +55,12 @@ COUNTED = {"softmax_type": ("vanilla", "learnable")}  # values that are
 
 def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
     """Return notes on uncounted settings, and on the environment, one line each."""
+    counted = bool(args.features.get("lengths"))
     notes = [
         f"{flag_of(key)}: not counted: {what}"
         for key, what in UNCOUNTED.items()
         if args[key] and args[key] not in COUNTED.get(key, ())
+        if not (counted and what.endswith(COUNTED_FULL))
     ]
     notes += [*_precision(args), *_graphs(args), *_tensor_overlap(args), *_pipeline(args)]
     hidden, attention = args.number("hidden_dropout"), args.number("attention_dropout")
@@ -69,7 +71,8 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         tokenizer = args.text("tokenizer_model")
         notes.append(f"--vocab-size: found none: {vocab} of {model}, the model of {tokenizer}")
     lacking = (str(finding) for finding in check_environment(args))
-    return (*args.remarks, *map(args.spelled, (*notes, *_mask(args), *lacking)))
+    remarks = [one for one in args.remarks if not (counted and one.endswith(COUNTED_FULL))]
+    return (*remarks, *map(args.spelled, (*notes, *_mask(args), *lacking)))
 
 
 def _precision(args: MegatronArguments) -> list[str]:

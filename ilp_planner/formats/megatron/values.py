@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
+from ilp_planner.specs.lengths import JOINED, PACKED
 
 PROGRAM = "pretrain_gpt.py"  # Megatron-LM's own
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -20,6 +21,7 @@ VIRTUAL = "num_virtual_stages_per_pipeline_rank"
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
 LONGEST_PATTERN = 4 * LAYERS  # characters: an entry for every layer has no more
 FLAG = re.compile(r"--[a-z][\w-]*")
+COUNTED_FULL = "counted as full ones"  # the end of notes on samples of unknown documents
 SHOWN = 80  # characters of a word in a message
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
 
@@ -50,6 +52,7 @@ class MegatronArguments:
     have, word for word. spelling: of a job of another system, its words for arguments of Megatron.
     beyond: fields of settings that no argument says, by name. runtime: the training system that
     judges the job; empty: Megatron-LM. features: fields of the model that no argument says.
+    batching: how another system makes samples of documents (`specs.lengths`); empty: unknown.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class MegatronArguments:
     beyond: Mapping[str, Value] = field(default_factory=dict)
     runtime: str = ""
     features: Mapping[str, Any] = field(default_factory=dict)
+    batching: str = ""
     spelling: "Spelling | None" = field(default=None, compare=False)
 
     def __getitem__(self, key: str) -> Value:
@@ -77,6 +81,15 @@ class MegatronArguments:
     def is_megatrons(self) -> bool:
         """Whether Megatron-LM's own program runs it, in its newest release, or what says to be."""
         return self.spelling is not None or PurePosixPath(self.program).name == PROGRAM
+
+    @property
+    def makes_samples(self) -> str:
+        """How samples are made of documents, one of `BATCHINGS`; empty: it does not say. The GPT
+        data set joins documents; others of Megatron-LM have packs."""
+        if self.spelling is not None:
+            return self.batching
+        packs = self.on("sft") or self.on("use_varlen_dataset")
+        return PACKED if packs else JOINED
 
     def given(self, key: str) -> bool:
         """Whether a value was given."""

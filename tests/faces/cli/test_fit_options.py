@@ -40,6 +40,7 @@ BESIDE = {
     "--qlora": ["--lora-targets", "o_proj"],
     "--lora-dropout": ["--lora", NUMBER, "--lora-targets", "o_proj"],
 }
+MORE = ("precision", "lengths", "batching")  # which launch lines may have beside them
 TEXTS = ("layout", "lora_targets", "freeze", "lengths")  # what no number says
 OF_EXPERTS = ("--ep", "--etp", "--dispatcher", "--grouped-experts", "--imbalance")
 
@@ -48,7 +49,7 @@ def values() -> list[tuple[str, list[str]]]:
     """Return every option of a job with every value that it may have, or with a number."""
     found: list[tuple[str, list[str]]] = []
     for name, parameter in inspect.signature(fit, eval_str=True).parameters.items():
-        if name not in (*OF_JOBS, "precision"):
+        if name not in (*OF_JOBS, *MORE):
             continue
         kind, info = get_args(parameter.annotation)[:2]
         option = next(text for text in (info.default, *(info.param_decls or ())) if text)
@@ -67,7 +68,7 @@ def values() -> list[tuple[str, list[str]]]:
 def test_options_are_found() -> None:
     options = {option for option, _ in values()}
     assert {"--tp", "--fused-loss", "--precision", "--recompute-modules"} <= options
-    assert len(options) == len(OF_JOBS) + 1 - len(TEXTS)  # the precision
+    assert len(options) == len(OF_JOBS) + len(MORE) - len(TEXTS)
 
 
 def unfit(option: str, value: list[str], model: str) -> bool:

@@ -49,3 +49,80 @@ def test_images_and_lengths_are_refused_together(
     assert "found lengths for qwen2-vl-2b, which sees images, expected" in refused.err
     assert "; --text-only plans its text alone" in refused.err
     assert ilp_plan("fit", "qwen2-vl-2b", *asked, "--text-only", "--verdict").code == 0
+
+
+LINE = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 "
+    "--num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --bf16 "
+    "--micro-batch-size 1 --global-batch-size 16 --use-distributed-optimizer "
+    "--tokenizer-type NullTokenizer --vocab-size 32000 "
+)
+FACTORY = """model_name_or_path: Qwen/Qwen2.5-7B
+stage: sft
+finetuning_type: lora
+template: qwen
+cutoff_len: 1024
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 2
+bf16: true
+"""
+
+
+def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_path: Path) -> None:
+    """Of a launch whose documents are known the samples are judged as it makes them, and nothing is
+    said to be not counted."""
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text(LENGTHS)
+    for number, (text, words) in enumerate(
+        [
+            (FACTORY, "a document each, padded to the longest of its micro-batch"),
+            (f"{FACTORY}packing: true\n", "joined and cut"),
+            (f"{FACTORY}packing: true\nneat_packing: true\n", "packed, "),
+        ]
+    ):
+        file = tmp_path / f"run{number}.yaml"
+        file.write_text(text)
+        asked = ("fit", str(file), "--gpus", "8xH100")
+        told = ilp_plan(*asked, "--lengths", str(lengths))
+        assert told.code == 0
+        assert words in told.out
+        assert "counted as full ones" not in told.out
+        alone = ilp_plan(*asked).out
+        assert ("(`--lengths`); counted as full ones" in alone) == ("packing" in text)
+        assert "padding" not in alone
+
+
+def test_lines_of_megatron_join_documents_or_have_packs(
+    ilp_plan: Callable[..., Done], tmp_path: Path
+) -> None:
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text(LENGTHS)
+    asked = ("fit", "--gpus", "8xH100", "--lengths", str(lengths), "--megatron-args")
+    joined, packed = (ilp_plan(*asked, LINE + more) for more in ("", "--sft"))
+    assert "joined and cut" in joined.out
+    assert "packed, " in packed.out
+    assert "counted as full ones" not in packed.out
+    other = ilp_plan(*asked, LINE, "--batching", "packed")
+    assert other.err == (
+        "ilp-plan: --batching: found packed, expected joined: the launch line says it\n"
+    )
+    alone = ilp_plan("fit", "--gpus", "8xH100", "--batching", "joined", "--megatron-args", LINE)
+    assert "--batching: found joined without --lengths, expected none" in alone.err
+    lengths.write_text("length\n2000\n")
+    longer = ilp_plan(*asked, LINE)
+    assert longer.err.count("\n") == 1
+    assert "found a document of 2000 tokens, expected at most 1024" in longer.err
+
+
+def test_of_other_launches_it_has_to_be_said(ilp_plan: Callable[..., Done], tmp_path: Path) -> None:
+    lengths, file = tmp_path / "lengths.csv", tmp_path / "neox.yml"
+    lengths.write_text(LENGTHS)
+    file.write_text(
+        "num_layers: 8\nhidden_size: 1024\nnum_attention_heads: 16\nseq_length: 1024\n"
+        "max_position_embeddings: 1024\ntrain_micro_batch_size_per_gpu: 1\n"
+        "pipe_parallel_size: 1\nmodel_parallel_size: 1\ntrain_batch_size: 16\n"
+    )
+    asked = ("fit", str(file), "--gpus", "8xH100", "--lengths", str(lengths))
+    refused = ilp_plan(*asked)
+    assert "--lengths: found no --batching, expected one beside a launch line" in refused.err
+    assert ilp_plan(*asked, "--batching", "joined").code in (0, 2)
