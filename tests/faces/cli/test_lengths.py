@@ -38,6 +38,15 @@ def test_fit_judges_samples_of_documents(ilp_plan: Callable[..., Done], tmp_path
     assert "--batching: found packed without --lengths" in alone.err
 
 
+def test_layer_level_plans_count_the_mean(ilp_plan: Callable[..., Done], tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text(LENGTHS)
+    asked = ("solve", "gpt3-1.3b", "--gpus", "2xH100", *SMALL, "--lengths", str(lengths))
+    for space, said in (("groups", True), ("megatron", False)):
+        told = " ".join(ilp_plan(*asked, "--space", space).out.split())
+        assert ("counted as in the mean" in told) == said
+
+
 def test_images_and_lengths_are_refused_together(
     ilp_plan: Callable[..., Done], tmp_path: Path
 ) -> None:

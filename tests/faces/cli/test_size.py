@@ -9,12 +9,15 @@ import pytest
 from ilp_planner.analysis.size.failures import MTBF
 from ilp_planner.analysis.size.gpus import OnGpu, _whole, wish_of
 from ilp_planner.analysis.size.size import Sized
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import read_document
 from ilp_planner.base.limits import DEVICES
 from ilp_planner.base.units import DAY
 from ilp_planner.faces.report.size import failures_text, size_lines
 from ilp_planner.spaces.objectives.node_sets import every_set
 from ilp_planner.specs import gpus
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.lengths_reader import read_lengths
 from tests.examples import for_each
 
 RUN = ("size", "llama3.2-1b", "--tokens", "20B", "--days", "2", "--global-batch-size", "64")
@@ -148,3 +151,20 @@ def test_degrees_that_one_node_has_not(ilp_plan, degrees):
     ranks = math.prod(degrees.values())
     assert smallest["gpus"] == math.lcm(8, ranks)
     assert all(f"{name} {value}" in smallest["plan"] for name, value in degrees.items())
+
+
+def test_tokens_are_those_of_documents(ilp_plan, tmp_path):
+    """Padding trains nothing, so that samples with padding need more steps, and more GPUs."""
+    file = tmp_path / "lengths.csv"
+    file.write_text("length,count\n64,300\n256,40\n1024,3\n")
+    shorter = ("--tokens", "1B", "--sequence-length", "1024", "--lengths", str(file), "--json")
+    lengths = read_lengths(read_document(file, SpecError))
+    steps = {}
+    for batching in ("packed", "longest", "full"):
+        asked = (*ON, *shorter, "--batching", batching)
+        (one,) = json.loads(ilp_plan(*asked).out)["gpus"]
+        trained = lengths.made(batching).trained(1024)
+        assert one["steps"] == math.ceil(1e9 / (64 * trained))
+        steps[batching] = one["steps"]
+        assert one["smallest"]["bound_s"] <= one["smallest"]["iteration_s"]
+    assert steps["packed"] < steps["longest"] == steps["full"]
