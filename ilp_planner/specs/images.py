@@ -74,9 +74,9 @@ def check_images(encoder: Encoder, lengths: Lengths) -> None:
     for length, _, images, each in kinds:
         if images * each.tokens > length:
             raise ValueError(
-                f"found a document of {length} tokens with {images} of {each.tokens} tokens each "
-                f"(images of {each.image_size} pixels), expected at least "
-                f"{images * each.tokens} tokens; a column `images` says those of each document"
+                f"found a document of {length} tokens with images={images} of {each.tokens} tokens "
+                f"each ({each.image_size} pixels), expected {images * each.tokens} tokens or more; "
+                "in the file, a column of that name says how many each document has"
             )
     if not any(kind.images for kind in kinds):
         raise ValueError("found no images, expected some, or `text_only`")

@@ -156,7 +156,7 @@ def test_bad_files_are_refused_in_one_line(text: str, refused: str) -> None:
     ("name", "lengths", "refused"),
     [
         ("llama3-8b", {"images": (1,)}, "found images for llama3-8b, which has no encoder"),
-        ("qwen2.5-vl-7b", {"images": (4,)}, "a document of 1000 tokens with 4 of 256 tokens each"),
+        ("qwen2.5-vl-7b", {"images": (4,)}, "a document of 1000 tokens with images=4 of 256"),
         ("qwen2.5-vl-7b", {"images": (0,)}, "found no images, expected some, or `text_only`"),
         ("qwen2.5-vl-7b", {"batching": JOINED}, "found images with `batching=joined`, which cuts"),
         ("qwen2.5-vl-7b", {"images": (1,), "image_sizes": (500,)}, "found 500; 504 would do"),

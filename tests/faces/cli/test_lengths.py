@@ -47,7 +47,7 @@ def test_layer_level_plans_count_the_mean(ilp_plan: Callable[..., Done], tmp_pat
         assert ("counted as in the mean" in told) == said
 
 
-def test_images_and_lengths_are_refused_together(
+def test_documents_have_room_for_their_images(
     ilp_plan: Callable[..., Done], tmp_path: Path
 ) -> None:
     lengths = tmp_path / "lengths.csv"
@@ -55,9 +55,10 @@ def test_images_and_lengths_are_refused_together(
     asked = (*SMALL, "--gpus", "2xH100", "--lengths", str(lengths))
     refused = ilp_plan("fit", "qwen2-vl-2b", *asked)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "found lengths for qwen2-vl-2b, which sees images, expected" in refused.err
-    assert "; --text-only plans its text alone" in refused.err
+    assert "lengths.csv: found a document of 64 tokens with images=1 of 256 tokens" in refused.err
     assert ilp_plan("fit", "qwen2-vl-2b", *asked, "--text-only", "--verdict").code == 0
+    lengths.write_text("length,images,count\n64,0,300\n256,0,40\n1024,2,3\n")
+    assert ilp_plan("fit", "qwen2-vl-2b", *asked, "--verdict").code == 0
 
 
 LINE = (
