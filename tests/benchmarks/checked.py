@@ -254,6 +254,6 @@ def asked_table(rows: list[Row], trials: list[Row]) -> str:
         ("mistakes that make a claim false, noticed", "100 of 100", f"{noticed} of {false}"),
         ("edits of files, accepted with a false claim", "0 of 10,000", f"{accepted} of {edits}"),
         ("random instances of each space, bounds above the optimum", "0 of 1,000",
-         f"{above} of {least}"),
+         f"{above}; {least} instances of the space with fewest"),
     )  # fmt: skip
     return "\n".join([line(("", "asked", "measured")), "|---|---:|---:|", *map(line, cells)])

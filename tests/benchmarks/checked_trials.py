@@ -27,6 +27,7 @@ CHECKER = ROOT / "ilp_planner" / "checker.py"
 SPACES = ("operators", "groups", "metis", "megatron", "torchtitan", "deepspeed")
 FALSE = ("refused", "weaker proof said", "another set said", "believed", "missed")
 NOTICED = FALSE[:2]
+UNFILED = "false, without a proof"  # that no plan fits, or a plan without a proof: nothing to check
 
 
 class Trial(NamedTuple):
@@ -95,7 +96,7 @@ def write_tables() -> None:
 COLUMNS = {
     "bounds": ("instances", "bounds above the optimum", "equal to it", "the least, of it"),
     "edits": ("edits", "read and judged", "accepted and false", "more than a line", "slowest (s)"),
-    "mistakes": ("false claims", "noticed", *FALSE[2:]),
+    "mistakes": ("false claims", "noticed", *FALSE[2:], UNFILED),
 }
 
 
@@ -135,7 +136,7 @@ def _edits(rows: list[Row]) -> list[str]:
 def _mistakes(rows: list[Row]) -> list[str]:
     """Return false claims, and those that were noticed, or not and why."""
     every = [_sum(rows, *FALSE), _sum(rows, *NOTICED)]
-    return [f"{x}" for x in (*every, *(_sum(rows, x) for x in FALSE[2:]))]
+    return [f"{x}" for x in (*every, *(_sum(rows, x) for x in (*FALSE[2:], UNFILED)))]
 
 
 CELLS: dict[str, Callable[[list[Row]], list[str]]] = {
