@@ -25,7 +25,7 @@ import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
+from functools import cache
 from itertools import combinations, permutations, product
 from math import gcd, isqrt, lcm
 from pathlib import Path
@@ -2222,8 +2222,15 @@ ONLY = (*DEGREES[:3], "dp", "pp", "micro_batch_size", "virtual_stages")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 REMAINDERS = ("first", "last", "alone")
 LOOKS_OF_CUTS = 3_000  # partial layouts of a variant, at most
-SIMULATED = 200_000  # passes of a variant's pipelines, at most
+SIMULATED = 400_000  # passes of a variant's pipelines, at most
 PAIRS = 6  # seconds of the passes of embedding, layer and output
+BYTE, MORE = 1 << 20, 64  # parts of a byte in which memory is counted; bytes that a limit is up
+CONTEXT, COMMUNICATOR = 600 * MIB, 250 * MIB  # outside of PyTorch: always, for a group of ranks
+BLOCK, UNIFORM = "block", "uniform "  # the first layers of stages are computed again
+FRAGMENTS = 20  # one part in so many of the peak is lost between tensors
+KEPT = ("kept", "input", "embedding", "loss", "moment", "again", "chunk")  # of a layer, and ends
+STATES = ("always", "step", "start", "second", "left")  # of a layer, and of the rest of a rank
+ENDS = ("backward", "end", "stays", "reserved")
 
 
 def set_of_jobs(record):
@@ -2321,21 +2328,38 @@ class Jobs:
 
     def __init__(self, record, plans):
         again = len(plans["recompute"])
-        widths = {"chains": PAIRS + again, "syncs": 4, "sends": None, "most": None}
+        widths = {"chains": PAIRS + again, "syncs": 4, "sends": None, "works": 1}
         self.rows: Table = {}
         self.least: Table = {}
         for key, width in widths.items():
-            low, kind = (-1, int) if key == "most" else (0, Fraction)
             self.rows[key] = []
             for row in get(record, key, list):
                 if not isinstance(row, list) or len(row) != (width or len(row)) or not row:
                     raise RefusedError(f"{key}: expected lists of {width or 'some'} numbers")
-                self.rows[key].append([typed(x, key, kind, low, MOST_SECONDS) for x in row])
-            rows = self.rows[key]
-            self.least[key] = (
-                rows if kind is int else [[down(Fraction(x) * PS) for x in row] for row in rows]
-            )
+                self.rows[key].append([typed(x, key, Fraction, 0, MOST_SECONDS) for x in row])
+            self.least[key] = [[down(Fraction(x) * PS) for x in row] for row in self.rows[key]]
+        self.kept = [read_bytes(row, KEPT) for row in get(record, "kept", list)]
+        self.states = []
+        for row in get(record, "states", list):
+            each, *ends = typed(row, "states", list) or [[]]
+            self.states.append((read_bytes(each, STATES),
+                                [read_bytes(end, STATES + ENDS) for end in ends]))  # fmt: skip
         self.count = sum(len(row) for rows in self.rows.values() for row in rows)
+        self.bytes = sum(map(len, self.kept)) + sum(
+            len(each) + sum(map(len, ends)) for each, ends in self.states
+        )
+
+    def memory(self, numbers, pp):
+        """Yield the bytes of what a layer keeps, what it adds to a rank, and of the ends of a
+        pipeline of so many ranks; with one stage on each, and with several."""
+        numbers = [typed(x, "memory", int, 0) for x in typed(numbers, "memory", list)]
+        if not 2 <= len(numbers) <= 3 or numbers[0] >= len(self.kept):
+            raise RefusedError("memory: expected numbers of rows")
+        for number in numbers[1:]:
+            found = self.states[number] if number < len(self.states) else ({}, [])
+            if len(found[1]) != min(pp, 3):
+                raise RefusedError(f"states: found {len(found[1])} ranks, expected {min(pp, 3)}")
+            yield self.kept[numbers[0]], *found
 
     def row(self, key, number, length=None):
         """Return the figures of a row, exactly and rounded down."""
@@ -2344,6 +2368,15 @@ class Jobs:
         if length is not None and len(rows[number]) != length:
             raise RefusedError(f"{key}: row {number}: expected {length} numbers")
         return rows[number], self.least[key][number]
+
+
+def read_bytes(row, keys):
+    """Read the bytes of these names, in parts of a byte, to the nearest one."""
+    numbers = typed(row, "bytes", list)
+    if len(numbers) != len(keys):
+        raise RefusedError(f"bytes: expected {len(keys)} numbers: {', '.join(keys)}")
+    each = [typed(x, "bytes", Fraction, -MOST_BYTES, MOST_BYTES) for x in numbers]
+    return dict(zip(keys, (round(Fraction(x) * BYTE) for x in each), strict=True))
 
 
 def read_jobs(records, plans, jobs):
@@ -2380,6 +2413,10 @@ class Job:
         if min(key[0], key[1], key[4], key[5], key[6]) < 1 or self.pp > MOST_DEVICES:
             raise RefusedError(f"degrees: found {key}, expected numbers from 1 on")
         self.M = plans["batch"] // (self.dp * self.size)
+        self.work, self.memory = None, {}
+        if "work" in record:  # of a micro-batch on all ranks, at least: nothing else is said
+            self.work = jobs.row("works", record["work"], 1)[1][0]
+            return
         chains, syncs = get(record, "chains", list), get(record, "syncs", list)
         rows = get(record, "rows", list) or [0] * self.pp
         if not chains or len(chains) != len(syncs) or len(rows) != self.pp or self.M < 1:
@@ -2393,29 +2430,55 @@ class Job:
         self.sends = jobs.row("sends", record.get("sends"), self.pp)
         constant = Fraction(get(record, "constant", Fraction, 0, MOST_SECONDS))
         self.constant = constant, down(constant * PS)
-        self.most = {
-            name: jobs.row("most", x, self.pp)[0] for name, x in get(record, "most", dict).items()
-        }
-        blocks = get(record, "blocks", list)
-        if blocks and len(blocks) != self.L:
-            raise RefusedError(f"blocks: found {len(blocks)}, expected {self.L}")
-        self.blocks = [jobs.row("most", x, self.pp)[0] for x in blocks]
+        for name, numbers in get(record, "memory", dict).items():
+            for several, rows in enumerate(jobs.memory(numbers, self.pp)):
+                self.memory[name, several > 0] = rows
+        groups = (self.tp, self.pp, self.dp * self.cp, self.cp, self.ep)
+        self.outside = BYTE * (CONTEXT + COMMUNICATOR * sum(size > 1 for size in groups))
+        self.room = BYTE * (plans["limit"] + MORE)
 
-    def ways(self):
-        """Yield each recomputation, by name or number of layers, and a function: from the number of
-        virtual stages to the layers that fit a rank at most."""
+    def row(self, way, several):
+        """Return the bytes of a recomputation, with one stage on each rank or several."""
+        found = self.memory.get((BLOCK if isinstance(way, int) else way, several))
+        return found or self.memory.get(("any", several))
 
-        def alike(name):
-            return lambda _: self.most.get(name)
+    def needed(self, rank, sizes, way):
+        """Bytes of a rank whose stages have so many layers, in parts of a byte; 0: not said, or
+        there is no layer. docs/reference/costs.md has the formula."""
+        row = self.row(way, len(sizes) > 1)
+        if row is None or not sum(sizes):
+            return 0
+        chunk, again, own = 1, [0] * len(sizes), row[0]
+        if isinstance(way, int):
+            again = [min(x, way) for x in sizes]
+        elif way.startswith(UNIFORM):
+            chunk, again = int(way.removeprefix(UNIFORM)), sizes
+        plain = [(x - n) * own["kept"] for x, n in zip(sizes, again, strict=True)]
+        kept = [x + -(-n // chunk) * own["input"] for x, n in zip(plain, again, strict=True)]
+        kept[0] += (rank == 0) * own["embedding"]
+        mixes = held_mixes(self.M, len(sizes), self.pp, self.pp - 1 - rank)
+        most = max(sum(map(operator.mul, mix, kept)) for mix in mixes)
+        given = min((x for x, n in zip(plain, again, strict=True) if n), default=0)
+        repeated = sum(again)
+        layer = own["moment"] * (repeated < sum(sizes))
+        once = repeated and own["again"] + (min(chunk, repeated) - 1) * own["chunk"]
+        moments = most + layer, most - given * (once > 0) + once
+        return self.peak(rank, row, sum(sizes), most, moments, sum(kept), max(layer, once))
 
-        for name in self.plans["recompute"]:
-            yield name, alike(name)
-        for n in range(1, self.L if self.plans["blocks"] else 1):
-            yield n, partial(self.of_block, n)
-
-    def of_block(self, n, virtual):
-        """Layers that fit at most if the first n of each stage are computed again."""
-        return self.blocks[min(n * virtual, self.L) - 1] if self.blocks else None
+    def peak(self, rank, row, count, most, moments, kept, longest):
+        """Return the bytes of a rank. most: kept by all micro-batches, kept: by one. moments: what
+        there is while a layer goes back. longest: of one of them, above what is kept."""
+        own, each, ends = row
+        edge = ends[0 if rank == 0 else len(ends) - 1 if rank == self.pp - 1 else 1]
+        held = {key: edge[key] + count * each[key] for key in STATES}
+        end = edge["end"]
+        if edge["stays"]:
+            end = max(end, longest + edge["backward"]) + max(0, held["left"])
+        loss = own["loss"] * (rank == self.pp - 1)
+        moments = (x + edge["backward"] for x in moments)
+        moment = max(most + loss, most - kept + end, held["step"], 0, *moments)
+        peak = max(held["always"] + moment, held["start"], held["second"])
+        return peak + peak // FRAGMENTS + edge["reserved"] + self.outside
 
     def passes(self, rank, count, way, low=1, ends=None):
         """Seconds of both passes of a micro-batch on a rank of so many layers, or on one of its
@@ -2428,6 +2491,10 @@ class Job:
             more = chain[PAIRS + self.plans["recompute"].index(way)] * count
         first, last = ends or (rank == 0, rank == self.pp - 1)
         return (first * ef + count * lf + last * of, first * eb + count * lb + last * ob + more)
+
+    def again(self, rank, way):
+        """Seconds that a recomputation by name adds to a layer."""
+        return self.chain[1][rank][PAIRS + self.plans["recompute"].index(way)]
 
     def full(self, rank, low):
         """Seconds that the full recomputation of a layer adds, at least."""
@@ -2458,171 +2525,394 @@ class Job:
 
     def bound(self, target):
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
-        least = target
-        if self.M * self.passed(self.L, 0) // self.pp + self.constant[1] >= target:
+        if self.work is not None:
+            return min(target, self.M * self.work // self.pp)
+        if self.M * self.layer * self.L // self.pp + self.constant[1] >= target:
             return target
-        for way, most in self.ways():
-            if self.anyhow(way, most(1)) < least:
-                least = self.variant(way, most, least)
-        return least
+        for way in (*self.plans["recompute"], *[1] * (self.plans["blocks"] and self.L > 1)):
+            if self.anyhow(way) < target:
+                target = self.variants(way, target)
+        return target
 
-    def anyhow(self, way, most):
+    def anyhow(self, way):
         """Bound all schedules and layouts by the rank with most work."""
-        ranks = range(self.pp)
-        most = [self.L] * self.pp if most is None else most
-        if min(most) < 0 or sum(min(x, self.L) for x in most) < self.L:
-            return NEVER
-        count = bisect_left(
-            range(self.L), self.L, key=lambda n: sum(min(x, n) for x in most)
-        )  # of the fullest rank, at least
+        ranks, count = range(self.pp), -(-self.L // self.pp)
         fullest = min(
             self.M * sum(self.passes(rank, count, way)) + self.synced(rank, count) for rank in ranks
         )
-        edges = sum(sum(self.passes(rank, 0, way)) for rank in ranks)
-        return (
-            max(fullest, self.M * (self.passed(self.L, way) + edges) // self.pp) + self.constant[1]
+        few = min(self.L, way) if isinstance(way, int) else self.L
+        layers = self.L * self.layer + few * min(
+            sum(self.passes(rank, 1, way, 1, (0, 0))) - sum(self.chain[1][rank][2:4])
+            for rank in ranks
         )
+        edges = sum(sum(self.passes(rank, 0, way)) for rank in ranks)
+        return max(fullest, self.M * (layers + edges) // self.pp) + self.constant[1]
 
-    def passed(self, layers, way):
-        """Seconds of a micro-batch in so many layers, at least, on whichever ranks they are."""
-        few = min(layers, way) if isinstance(way, int) else layers
-        return layers * self.layer + few * self.again(way)
-
-    def again(self, way):
-        """Seconds that recomputation adds to a layer, at least."""
-        if isinstance(way, int):
-            return min(self.full(rank, 1) for rank in range(self.pp))
-        place = PAIRS + self.plans["recompute"].index(way)
-        return min(chain[place] for chain in self.chain[1])
-
-    def variant(self, way, most, target):
+    def variants(self, way, target):
         """Bound 1F1B and interleaved 1F1B with a recomputation."""
         if self.pp > 256:
             raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         allowed = self.plans["only"].get("virtual_stages")
-        stages = range(1, max(1, (self.L + 2) // self.pp) + 1 if self.pp > 1 else 2)
-        for v in stages:
-            if allowed and v not in allowed:
+        most = (self.L + 2) // self.pp if self.plans["interleaves"] and self.pp > 1 else 1
+        stages = [(1, 1)] + [(2, most)] * (most > 1 and self.M % self.pp == 0)
+        while stages:
+            few, many = stages.pop()
+            if allowed and not allowed.intersection(range(few, many + 1)):
                 continue
-            if v > 1 and (not self.plans["interleaves"] or self.M % self.pp):
-                continue
-            for remainder in REMAINDERS if v > 1 else REMAINDERS[:1]:
-                target = min(target, Cuts(self, way, most(v), v, remainder).least(target))
+            if few == many:
+                target = self.variant(few, way, target)
+            elif Family(self, few, many).below(way, target):
+                stages += [((few + many) // 2 + 1, many), (few, (few + many) // 2)]
         return target
+
+    def variant(self, v, way, target):
+        """Bound the layouts with so many stages on each rank."""
+        for remainder in REMAINDERS if v > 1 else REMAINDERS[:1]:
+            cuts, most = Cuts(self, v, remainder), self.L - 1
+            if way == 1 and "uniform 1" in self.plans["recompute"]:
+                most = cuts.longest - 1  # all layers of all stages is that
+            ranges: list[Any] = [(way, way)] if isinstance(way, str) else [(1, most)] * (most > 0)
+            while ranges:
+                first, last = ranges.pop()
+                found, split = cuts.least(first, last, target)
+                if split:
+                    middle = (first + last) // 2
+                    ranges += [(middle + 1, last), (first, middle)]
+                else:
+                    target = found
+        return target
+
+
+@cache
+def held_mixes(M, virtual, pp, behind):
+    """Return the micro-batches that a rank holds of each of its stages before a backward pass, of
+    all moments; those that no other moment exceeds."""
+    if virtual == 1:
+        return [(min(behind + 1, M),)]
+    warm = min(2 * behind + (virtual - 1) * pp + 1, M * virtual)
+    counts, found = [0] * virtual, set()
+    for step in range(min(M * virtual, warm + 2 * pp * virtual)):
+        counts[step % (pp * virtual) // pp] += 1
+        if step >= warm - 1:
+            found.add(tuple(counts))
+            counts[virtual - 1 - (step - warm + 1) % (pp * virtual) // pp] -= 1
+    return [one for one in found if not any(
+        one != x and all(map(operator.le, one, x)) for x in found)]  # fmt: skip
+
+
+class Rank(NamedTuple):
+    """Picoseconds of a rank with so many layers: passes, all and of its first and last stages; of
+    the passes before its first backward one, and after its last forward one; synchronisation."""
+
+    layers: int
+    forward: int
+    backward: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+    ahead: int
+    late: int
+    synced: int
+
+
+@cache
+def shape(layers, virtual, remainder, place, warm, most):
+    """Return, of a rank with so many layers: those of each stage, those computed again if they are
+    the first `most` of each stage; and of all passes in the warm-up the layers, and these.
+
+    place: 0, 1, 2 of the first, an inner and the last rank; 3: of the only one. warm: passes of
+    each stage in the warm-up.
+    """
+    sizes = spread(layers, virtual, remainder, place in (0, 3), place in (2, 3))
+    again = [min(x, most) for x in sizes]
+    passes = [sum(map(operator.mul, warm, x)) for x in (sizes, again)]
+    return tuple(sizes), again, *passes
 
 
 class Cuts:
-    """Layouts of one variant, chosen from the last rank on."""
+    """Layouts of 1F1B or interleaved 1F1B, by the layers of each rank; a bound of them below a
+    target, with a recomputation or with the first layers of each stage computed again, of a range
+    of numbers of them."""
 
-    def __init__(self, job, way, most, virtual, remainder):
-        self.job, self.way, self.v, self.remainder = job, way, virtual, remainder
-        ranks = range(job.pp)
-        self.most = [job.L] * job.pp if most is None else [min(job.L, x) for x in most]
-        self.fewest = [int(0 < rank < job.pp - 1) for rank in ranks]
-        self.send = job.sends[1]
-        self.sent = [0]
-        for rank in ranks:
-            self.sent.append(self.sent[-1] + self.send[rank])
-        self.edge = [sum(job.passes(rank, 0, way)) for rank in ranks]
+    def __init__(self, job, virtual, remainder):
+        self.job, self.v, self.remainder = job, virtual, remainder
+        pp, v = job.pp, virtual
+        self.half = half = [x // 2 for x in job.sends[1]]
+        self.send = [2 * x for x in half[:-1]] + [0]
+        whole = v * sum(half) - half[-1]
+        # of the way of a micro-batch from a rank's first stage to the end and back to its last one
+        self.message = [whole - sum(half[:r]) + sum(half[r : pp - 1]) for r in range(pp)]
+        self.fewest = [v - 1 + (0 < r < pp - 1 or (r == 0 < v - 1 and remainder == "first"))
+                       for r in range(pp)]  # fmt: skip
+        self.place = [(0 if r == 0 else 2 if r == pp - 1 else 1) if pp > 1 else 3
+                      for r in range(pp)]  # fmt: skip
+        self.spare = job.L - sum(self.fewest)
+        self.warm = []
+        for r in range(pp):
+            turns, left = divmod(2 * (pp - r - 1) + (v - 1) * pp + 1, v * pp)
+            self.warm.append(tuple(turns * pp + min(max(left - k * pp, 0), pp) for k in range(v)))
+        self.longest = max(max(self.shape(r, self.fewest[r] + max(0, self.spare), 0)[0])
+                           for r in range(pp))  # fmt: skip
 
-    def upstream(self, rank, before):
-        """Seconds of a micro-batch to the rank and back, at least."""
-        if not rank:
-            return 0
-        if self.v == 1:
-            return self.edge[0] + self.job.passed(before, self.way) + self.sent[rank]
-        more = self.v - 1
-        taken = {"first": 0, "last": rank * more, "alone": self.most_first + (rank - 1) * more}
-        layers = max(before - taken[self.remainder], (rank - 1) * self.v)
-        return self.edge[0] + layers * self.job.layer // self.v + self.sent[rank]
+    def shape(self, rank, count, most):
+        """Return what `shape` says of a rank."""
+        return shape(count, self.v, self.remainder, self.place[rank], self.warm[rank], most)
 
-    def downstream(self, rank, after):
-        """Seconds of a micro-batch from the rank on and back, at least."""
-        if rank == self.job.pp - 1:
-            return 0
-        return self.edge[-1] + self.job.passed(after, self.way) + self.sent[-2] - self.sent[rank]
-
-    def taken(self, rank, after, count):
-        """Seconds of an iteration in which a rank has so many layers, and the ranks after it."""
+    def figures(self, rank, count, way):
+        """Return the figures of a rank with so many layers."""
         job = self.job
-        forward, backward = job.passes(rank, count, self.way)
-        p = self.upstream(rank, job.L - after - count)
-        M, both = job.M, forward + backward
-        found = p + M * both
-        if self.v == 1:
-            a, k = self.downstream(rank, after), job.pp - rank
-            if k < M:
-                found += max(0, forward + a - k * forward) + max(0, a + backward - k * backward)
-            else:
-                found = p + max(M * both, forward + a + M * backward, M * forward + a + backward)
-        return found + job.synced(rank, count) + job.constant[1]
+        ef, eb, lf, lb, of, ob = job.chain[1][rank][:PAIRS]
+        first, last = rank == 0, rank == job.pp - 1
+        block = isinstance(way, int)
+        each = job.full(rank, 1) if block else job.again(rank, way)
+        sizes, again, passed, repeated = self.shape(rank, count, way if block else 0)
+        if not block:
+            again, repeated = sizes, passed
+        ef, eb, of, ob = first * ef, first * eb, last * of, last * ob
+        warm = self.warm[rank]
+        return Rank(
+            count,
+            ef + of + count * lf,
+            eb + ob + count * lb + sum(again) * each,
+            (ef + sizes[0] * lf, eb + sizes[0] * lb + again[0] * each),
+            (of + sizes[-1] * lf, ob + sizes[-1] * lb + again[-1] * each),
+            warm[0] * ef + warm[-1] * of + passed * lf,
+            warm[0] * eb + warm[-1] * ob + passed * lb + repeated * each,
+            job.synced(rank, count),
+        )
 
-    def least(self, target):
-        """Return the least seconds of all layouts, or the target if that is less; a lower bound of
-        them once the looks run out."""
-        job, pp = self.job, self.job.pp
-        if min(self.most) < 0 or sum(self.most) < job.L:
-            return target
-        self.most_first = max(
-            (x for x in range(self.most[0] + 1)
-             if job.M * sum(job.passes(0, x, self.way)) + job.constant[1] < target),
-            default=0,
-        )  # fmt: skip
-        self.target, self.known = target, {}
-        heap = [(self.rest(pp - 1, 0), 0, ())]  # bound, 0: to be split, layers from the last rank
+    def rows(self, rank, way):
+        """Return the figures of a rank by its layers, as far as they are below the target."""
+        job, found = self.job, []
+        for count in range(self.fewest[rank], self.fewest[rank] + self.spare + 1):
+            row = self.figures(rank, count, way)
+            took = job.M * (row.forward + row.backward) + row.synced + job.constant[1]
+            if took >= self.target:
+                break
+            found.append(row)
+        return found if job.pp > 1 else [x for x in found if x.layers == job.L]
+
+    def own(self, rank, row, there, back):
+        """Return the picoseconds from a rank's first pass to the end of its last one, at least.
+
+        there: from the beginning of its first forward pass to that of its first backward one, back:
+        from the end of its last forward pass to that of its last backward one.
+        """
+        M, v, pp = self.job.M, self.v, self.job.pp
+        both = M * (row.forward + row.backward)
+        k = 2 * (pp - rank - 1) + (v - 1) * pp + 1 if v > 1 else pp - rank
+        if M * v <= k:
+            return max(both, there + M * row.backward, M * row.forward + back)
+        if v > 1:
+            return both + max(0, there - row.ahead) + max(0, back - row.late)
+        on, to = self.send[rank] // 2, self.half[rank - 1] if rank else 0  # both ends wait
+        there -= k * (row.forward + on)
+        back -= k * row.backward + (k - 1) * to + on
+        return both + M * on + (M - 1) * to + max(0, there) + max(0, back)
+
+    def tables(self):
+        """Find bounds of what is from each rank on, by the layers before it. False: none is below
+        the target."""
+        job, L, pp = self.job, self.job.L, self.job.pp
+        if self.spare < 0 or not all(self.ranks):
+            return False
+        least, most = ([x[end].layers for x in self.ranks] for end in (0, -1))
+        low = [max(sum(least[:r]), L - sum(most[r:])) for r in range(pp + 1)]
+        high = [min(sum(most[:r]), L - sum(least[r:])) for r in range(pp + 1)]
+        after: list[Table] = [{} for _ in range(pp)] + [
+            {L: (0, 0, 0)}
+        ]  # all forward, one backward; ...
+        for r in reversed(range(pp)):
+            for b in range(low[r], high[r] + 1):
+                ways = [(x, after[r + 1][b + x.layers]) for x in self.ranks[r]
+                        if b + x.layers in after[r + 1]]  # fmt: skip
+                if ways:
+                    after[r][b] = (min(n[0] + x.forward + x.last[1] for x, n in ways),
+                                   min(n[1] + x.last[0] + x.backward for x, n in ways),
+                                   min(max(n[2], x.synced) for x, n in ways))  # fmt: skip
+        if 0 not in after[0]:
+            return False
+        before: list[Table] = [{0: (0, 0)}] + [{} for _ in range(pp)]
+        for r in range(pp):
+            for b, (there, back) in before[r].items():
+                for x in self.ranks[r]:
+                    if b + x.layers in after[r + 1]:
+                        old = before[r + 1].get(b + x.layers, (NEVER, NEVER))
+                        new = there + x.forward - x.first[0], back + x.backward - x.first[1]
+                        before[r + 1][b + x.layers] = tuple(map(min, old, new))
+        self.once = after[0][0][2] + job.constant[1]
+        self.arcs: Table = {}
+        self.value: list[Table] = [{} for _ in range(pp)] + [{L: 0}]
+        limit = self.target - self.once
+        for r in reversed(range(pp)):
+            for b, (there, back) in before[r].items():
+                found = []
+                for x in self.ranks[r]:
+                    if b + x.layers not in self.value[r + 1]:
+                        continue
+                    ahead, late, _ = after[r + 1][b + x.layers]
+                    own = self.own(r, x, there + x.forward + ahead + self.message[r],
+                                   back + x.backward + late + self.message[r])  # fmt: skip
+                    through = sum(x.first) + self.send[r]
+                    far = max(own, through + self.value[r + 1][b + x.layers])
+                    if far < limit:
+                        found.append((far, through, x, ahead, late))
+                if found:
+                    self.value[r][b] = min(x[0] for x in found)
+                    self.arcs[r, b] = found
+        return 0 in self.value[0]
+
+    def fitting(self, first, last):
+        """Leave out what does not fit a rank; of a range of numbers, with the first one that does:
+        with less it does not, and with more it takes no less time."""
+        job = self.job
+        used: list[set[int]] = [set() for _ in self.ranks]
+        for (r, _), found in self.arcs.items():
+            used[r].update(x[2].layers for x in found)
+        for r, row in enumerate(self.ranks):
+            self.ranks[r] = []
+            for x in row:
+                if x.layers in used[r]:
+                    sizes = self.shape(r, x.layers, 0)[0]
+                    ways = [first] if first == last else range(first, last + 1)
+                    way = next((w for w in ways if job.needed(r, sizes, w) <= job.room), None)
+                    if way is not None:
+                        self.ranks[r].append(x if way == first else self.figures(r, x.layers, way))
+
+    def least(self, first, last, target):
+        """Return the least picoseconds of all layouts, or the target if that is less, a lower bound
+        of them once the looks run out; and whether the range has to be split first."""
+        job, pp, self.target = self.job, self.job.pp, target
+        self.ranks = [self.rows(r, first) for r in range(pp)]
+        if not self.tables():
+            return target, False
+        self.fitting(first, last)
+        if not self.tables():
+            return target, False
+        if first != last:
+            return target, True
+        # bound, ranks to come, rows of those before, their layers, seconds of their first stages,
+        # of the largest of them, and of all of their other stages
+        heap: list[Any] = [(self.value[0][0], pp, (), 0, 0, 0, 0, 0)]
         looks = simulated = 0
         while heap:
-            value, done, counts = heapq.heappop(heap)
-            if value >= target:
-                return target
-            if done or looks > LOOKS_OF_CUTS or simulated > SIMULATED:
-                return value
+            value, left, rows, layers, prefix, reached, there, back = heapq.heappop(heap)
+            if value + self.once >= target:
+                return target, False
+            if left < 0 or looks > LOOKS_OF_CUTS or simulated > SIMULATED:
+                return value + self.once, False
             looks += 1
-            rank, after = pp - 1 - len(counts), sum(counts)
-            if rank < 0:
-                simulated += 2 * job.M * pp * self.v
-                exact = max(value, job.seconds(self.sizes(counts[::-1]), self.way))
-                heapq.heappush(heap, (exact, 1, counts))
+            r = pp - left
+            if not left:
+                value = max(value, self.alone(rows))
+                if value + self.once < target:
+                    simulated += 2 * job.M * pp * self.v
+                    each = [self.shape(rank, x.layers, 0)[0] for rank, x in enumerate(rows)]
+                    sizes = [x for chunk in zip(*each, strict=True) for x in chunk]
+                    value = max(value, job.seconds(sizes, first) - self.once)
+                heapq.heappush(heap, (value, -1, rows, layers, prefix, reached, there, back))
                 continue
-            for count, own in self.arcs(rank, after):
-                bound = max(value, own, self.rest(rank - 1, after + count))
-                if bound < target:
-                    heapq.heappush(heap, (bound, 0, (*counts, count)))
-        return target
+            for _, through, x, ahead, late in self.arcs.get((r, layers), ()):
+                own = self.own(r, x, there + x.forward + ahead + self.message[r],
+                               back + x.backward + late + self.message[r])  # fmt: skip
+                took, on = max(reached, prefix + own), prefix + through
+                bound = max(value, took, on + self.value[r + 1][layers + x.layers])
+                if bound + self.once < target:
+                    others = there + x.forward - x.first[0], back + x.backward - x.first[1]
+                    entry = bound, left - 1, (*rows, x), layers + x.layers, on, took, *others
+                    heapq.heappush(heap, entry)
+        return target, False
 
-    def sizes(self, counts):
-        """Return the layers of each stage, one after the other, from those of the ranks."""
-        last = self.job.pp - 1
-        each = [
-            spread(x, self.v, self.remainder, rank == 0, rank == last)
-            for rank, x in enumerate(counts)
-        ]
-        return [x for chunk in zip(*each, strict=True) for x in chunk]
-
-    def arcs(self, rank, after):
-        """Return (layers, seconds) of a rank that has some of the rest, below the target."""
-        left = self.job.L - after
-        fewest = max(self.fewest[rank], left - sum(self.most[:rank]))
-        found = []
-        if rank == 0:
-            fewest = max(fewest, left)
-        for count in range(fewest, min(left, self.most[rank]) + 1):
-            own = self.taken(rank, after, count)
-            if own < self.target:
-                found.append((count, own))
+    def alone(self, rows):
+        """Return the least that the ranks of one layout take, each with all others as they are."""
+        prefix = found = 0
+        for r, x in enumerate(rows):
+            before, after = rows[:r], rows[r + 1 :]
+            there = sum(y.forward - y.first[0] for y in before) + x.forward
+            there += sum(y.forward + y.last[1] for y in after) + self.message[r]
+            back = sum(y.backward - y.first[1] for y in before) + x.backward
+            back += sum(y.last[0] + y.backward for y in after) + self.message[r]
+            found = max(found, prefix + self.own(r, x, there, back))
+            prefix += sum(x.first) + self.send[r]
         return found
 
-    def rest(self, rank, after):
-        """Return the least of the largest seconds of the ranks up to one."""
-        if rank < 0:
-            return 0 if after == self.job.L else NEVER
-        key = rank, after
-        if key not in self.known:
-            self.known[key] = min(
-                (max(own, self.rest(rank - 1, after + count))
-                 for count, own in self.arcs(rank, after)), default=NEVER,
-            )  # fmt: skip
-        return self.known[key]
+
+class Family(Cuts):
+    """All layouts with `few` to `many` stages on each rank, several, as one: what any of them takes
+    at least."""
+
+    def __init__(self, job, few, many):
+        self.job, self.v, self.many = job, few, many
+        pp = job.pp
+        self.send = [x // 2 * 2 for x in job.sends[1][:-1]] + [0]
+        self.message = [0] * pp
+        self.fewest = [few - 1 + (0 < r < pp - 1) for r in range(pp)]
+        self.spare = job.L - sum(self.fewest)
+
+    def figures(self, rank, count, way, again=0):
+        """Return the figures of a rank, of which so many layers are computed again at least."""
+        job, block = self.job, isinstance(way, int)
+        ef, eb, lf, lb, of, ob = job.chain[1][rank][:PAIRS]
+        each = job.full(rank, 1) if block else job.again(rank, way)
+        again = max(again, min(count, self.v - 1)) if block else count
+        first, last = rank == 0, rank == job.pp - 1
+        n = 0 if first else count // self.many
+        ways = first * ef + n * lf, first * eb + n * (lb + each * (not block))
+        forward = first * ef + last * of + count * lf
+        backward = first * eb + last * ob + count * lb + again * each
+        return Rank(count, forward, backward, ways, ways, 0, 0, job.synced(rank, count))
+
+    def own(self, rank, row, there, back):
+        """Return the picoseconds of all passes of a rank."""
+        return self.job.M * (row.forward + row.backward)
+
+    def needed(self, rank, count, way, again):
+        """Bytes of a rank, at least. Before its first backward pass it holds as many micro-batches
+        as there are ranks of all its stages but the last one, and of that one for itself and each
+        rank after it."""
+        job, pp = self.job, self.job.pp
+        own = job.row(way, True)[0]
+        chunk = 1
+        if isinstance(way, str) and way.startswith(UNIFORM):
+            chunk, again = int(way.removeprefix(UNIFORM)), count
+
+        def kept(layers, repeated):
+            return (layers - repeated) * own["kept"] + -(-repeated // chunk) * own["input"]
+
+        others = count - -(-count // self.v)  # layers that are not in the last stage, at least
+        one = kept(count, again) + (rank == 0) * own["embedding"]
+        some = min(again, others) if own["input"] < own["kept"] else 0
+        most = (pp - rank) * one + rank * (chunk == 1) * min(kept(others, some), kept(others, 0))
+        moment = (
+            min(own["moment"], own["again"])
+            if isinstance(way, int)
+            else (own["again"] + (min(chunk, count) - 1) * own["chunk"] if again else own["moment"])
+        )
+        return job.peak(rank, job.row(way, True), count, most, (most + moment,), one, moment)
+
+    def fitting(self, first, last):
+        """Leave out what does not fit a rank, or compute so many layers again that it may."""
+        job = self.job
+        if job.row(first, True) is None:
+            return
+        block, own = isinstance(first, int), job.row(first, True)[0]
+        for r, row in enumerate(self.ranks):
+            self.ranks[r] = []
+            for x in row:
+                most, key = x.layers, lambda n, r=r, x=x: -self.needed(r, x.layers, first, n)
+                if not most or key(0) >= -job.room:
+                    self.ranks[r].append(x)
+                elif block and own["input"] < own["kept"] and key(most) >= -job.room:
+                    again = bisect_left(range(most + 1), -job.room, key=key)
+                    self.ranks[r].append(self.figures(r, most, first, again))
+
+    def below(self, way, target):
+        """Tell whether any of the layouts may take less than a target."""
+        self.target = target
+        self.ranks = [self.rows(r, way) for r in range(self.job.pp)]
+        if not self.tables():
+            return False
+        self.fitting(way, way)
+        return self.tables()
 
 
 def one_by_one(M, forward, backward, half):
@@ -2734,7 +3024,7 @@ def woven(M, forward, backward, half):
 
 
 def judge_job(plans, cases, plan, objective, said=()):
-    """Return (seconds, [(seconds of a micro-batch, None) per stage], faults, what is not checked)
+    """Return (seconds, [(seconds of a micro-batch, bytes) per stage], faults, what is not checked)
     of a plan. The settings are those of the choice that gives its seconds, or of several the one
     whose stages are nearest. said: what the file says that stages take."""
     faults: list[str] = []
@@ -2795,36 +3085,45 @@ def judge_job(plans, cases, plan, objective, said=()):
     counts[0] -= 1
     counts[-1] -= 1
     nearest: Any = None
-    held = [sum(counts[rank::pp]) for rank in range(pp)]
-    for job in cases[key]:
-        most = dict(job.ways()).get(way, lambda _: None)(1) if virtual == 1 else None
-        if min(counts) < 0 or (most and any(map(operator.gt, held, most))):
+    held = [counts[rank::pp] for rank in range(pp)]
+    full = [job for job in cases[key] if job.work is None]
+    if not full or min(counts) < 0:
+        unknown.append("seconds and memory of these degrees, of which the proof says less")
+        return Fraction(objective), [(None, None)] * len(stages), faults, unknown
+    for job in full:
+        needed = [job.needed(rank, sizes, way) for rank, sizes in enumerate(held)]
+        if any(x > job.room for x in needed):
             continue
         found, last = job.seconds(counts, way, 0), len(counts) - 1
         each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
                 for s, x in enumerate(counts)]  # fmt: skip
-        off = abs(found - objective)
-        stages_off = sum(abs(x - y) for x, y in zip(each, said, strict=False))
-        off = off // (SAVED * found) if found else 0, stages_off, off
+        own = ((BLOCK if isinstance(way, int) else way), virtual > 1) in job.memory
+        memory = [Fraction(x, BYTE) if own and x else None for x in needed]
+        listed = [(x, memory[s % pp]) for s, x in enumerate(each)]
+        off = [abs(found - objective)]
+        for k in (1, 0):  # of stages: bytes, seconds; above both, whether it is the time
+            pairs = ((x[k], y[k]) for x, y in zip(listed, said, strict=False) if x[k] is not None)
+            off.insert(0, sum(abs(x - y) for x, y in pairs))
+        off.insert(0, off[-1] // (SAVED * found) if found else 0)
         if nearest is None or off < nearest[3]:
-            nearest = found, [(x, None) for x in each], bool(most), off
+            nearest = found, listed, None not in memory, off
     if nearest is None:
-        faults.append("memory: a rank has more layers than fit, with every choice of settings")
+        faults.append("memory: a rank has more than fits, with every choice of settings")
         return Fraction(0), [], faults, unknown
     if not nearest[2]:
         unknown.append("memory of this plan")
     return *nearest[:2], faults, unknown
 
 
-def stage_seconds(root):
-    """Return what the file says that stages take; nothing if it does not say so of all."""
+def said_of_stages(root):
+    """Return what the file says that stages take and hold; nothing if it does not say it of all."""
     evaluation = root.get("evaluation")
     listed = evaluation.get("stages") if isinstance(evaluation, dict) else None
     found = [
-        one.get("time_s") if isinstance(one, dict) else None
+        [one.get(key) if isinstance(one, dict) else None for key in ("time_s", "memory_bytes")]
         for one in (listed if isinstance(listed, list) else ())
     ]
-    numbers = all(isinstance(x, Fraction | int) for x in found)
+    numbers = all(isinstance(x, Fraction | int) for one in found for x in one)
     return found if numbers else []
 
 
@@ -2858,8 +3157,8 @@ def said_of_jobs(plans, jobs, cases):
         f"{'; '.join(plans['choices'])}, recomputation {', '.join(plans['recompute'])}, batch "
         f"{plans['batch']}",
         "limits": f"{plans['limit'] / MIB:.1f}", "left_out": left,
-        "believed": f"{jobs.count} seconds of layers, messages and steps, and layers that fit a "
-        "rank, none of them computed again",
+        "believed": f"{jobs.count} seconds of layers, messages and steps, and {jobs.bytes} sizes "
+        "of parts of ranks, none of them computed again",
     }  # fmt: skip
 
 
@@ -3232,7 +3531,7 @@ def check(root: Any) -> dict[str, Any]:
     unknown: list[str] = []
     if "training" in plans:
         objective = get(get(root, "result", dict), "objective_s", Fraction, 0, MOST_SECONDS)
-        said_s = stage_seconds(root)
+        said_s = said_of_stages(root)
         seconds, stages, faults, unknown = judge_job(plans, cases, plan, objective, said_s)
     elif "space" in plans:
         seconds, stages, faults = judge_layers(costs, plans, cases, plan)

@@ -128,7 +128,7 @@ def saved_result(
     if independent and (aim is None or aim.usual) and math.isfinite(result.bound):
         sets = () if aim is None else aim.sets
         nodes = sorted({sum(one.counts) for one in sets if one.covered})
-        proof = problem.space.independent_proof(problem, result.bound, nodes)
+        proof = problem.space.independent_proof(problem, result.bound, nodes, result.plan)
     return SavedPlan(
         plan=result.plan,
         inputs=problem.request,

@@ -64,8 +64,12 @@ def left_gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
     ones."""
     if not stay_gathered(parts.job) or parts.job.virtual > 1:
         return 0.0
-    more = larger(0.0, _whole(parts, counts) - _neighbours(parts, counts))
-    return parts.job.settings.width * more
+    return larger(0.0, beyond_units(parts, counts))
+
+
+def beyond_units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return the bytes of all whole parameters but of two units; negative if these are more."""
+    return parts.job.settings.width * (_whole(parts, counts) - _neighbours(parts, counts))
 
 
 def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
@@ -472,6 +476,11 @@ def _start(
     later = sum(always.values())
     if not copies_parameters(parts.job):
         return (0.0, 0.0, -later)
+    return (0.0, 0.0, larger(*start_bytes(parts, counts)) - later)
+
+
+def start_bytes(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
+    """Return the bytes while parameters without experts, and while experts' move into buffers."""
     width = parts.job.settings.width
     gradient = parts.job.settings.optimizer.gradient
     total = sum(counts[kind] * parts.parts[kind].trained for kind in counts)
@@ -481,9 +490,8 @@ def _start(
     )
     first = width * total + (width + gradient) * (total - experts)
     second = width * experts + (width + gradient) * total
-    still = sum(counts[kind] * parts.parts[kind].still for kind in counts)
-    now = larger(first, second) + width * still
-    return (0.0, 0.0, now - later)
+    still = width * sum(counts[kind] * parts.parts[kind].still for kind in counts)
+    return first + still, second + still
 
 
 def rank_memory(job: TrainingJob, pp_rank: int) -> RankMemory:

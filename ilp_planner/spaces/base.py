@@ -209,10 +209,15 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         its integer program is too large, or there is none."""
 
     def independent_proof(
-        self, problem: Problem[AnyCosts], bound: float, nodes: Sequence[int]
+        self,
+        problem: Problem[AnyCosts],
+        bound: float,
+        nodes: Sequence[int],
+        plan: Plan[Any] | None = None,
     ) -> dict[str, Any]:
         """Return the proof for `ilp_planner/checker.py` that no plan on so many nodes takes less
-        than `bound` seconds; empty if the checker knows nothing of such plans."""
+        than `bound` seconds; empty if the checker knows nothing of such plans. It has what the
+        seconds and the memory of `plan` need."""
         return {}
 
     def unproved(self, problem: Problem[AnyCosts], bound: float) -> str:

@@ -268,12 +268,16 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return last_of_variant(search, plan)
 
     def independent_proof(
-        self, problem: Problem[MegatronCosts], bound: float, nodes: Sequence[int]
+        self,
+        problem: Problem[MegatronCosts],
+        bound: float,
+        nodes: Sequence[int],
+        plan: Plan[Any] | None = None,
     ) -> dict[str, Any]:
         """Return the proof for the checker, with the figures that it counts with."""
         from ilp_planner.spaces.training.independent import training_proof
 
-        return training_proof(problem, bound)
+        return training_proof(problem, bound, plan)
 
     def unproved(self, problem: Problem[MegatronCosts], bound: float) -> str:
         """Return why the checker knows nothing of a problem's plans."""
