@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlannerError
-from ilp_planner.formats.exports import EXPORTS, Runtime, refusal_of
+from ilp_planner.formats.exports import EXPORTS, Runtime, export_row, refusal_of
 from ilp_planner.settings.base import LEFT_OUT, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.specs.decoder import as_decoder
@@ -170,7 +170,7 @@ def _exporting(runtime: Runtime, job: TrainingJob | str) -> Exporting:
     if isinstance(job, str):
         return Exporting(str(runtime), job)
     refused, part = _refused(runtime, job), False
-    if refused and EXPORTS[runtime.system][runtime.release].tunes:
+    if refused and export_row(runtime).tunes:
         tuning = Tuning(rank=RANK, targets=tuple(PEFT_NAMES))
         tuned = replace(job, settings=replace(job.settings, tuning=tuning))
         part = not _refused(runtime, tuned)

@@ -12,6 +12,7 @@ from ilp_planner.base.files import check_writable, write_text
 from ilp_planner.base.units import format_seconds
 from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.formats.nearest_run import NearRun, nearest_run
+from ilp_planner.formats.versions import CORES
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
 from ilp_planner.settings.table import FORMAT_FIELD
@@ -31,7 +32,8 @@ class Export(NamedTuple):
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
     the system is not asked for by one. tunes: it trains parts of a model alone.
-    batchings: how it can make samples of documents (`specs.lengths.BATCHINGS`). Functions of
+    batchings: how it can make samples of documents (`specs.lengths.BATCHINGS`). cores: releases of
+    Megatron-Core that the same files may be asked for, held against its arguments. Functions of
     `SCHEDULERS` take a `NodeRun` in place of a job."""
 
     function: str
@@ -40,9 +42,10 @@ class Export(NamedTuple):
     release: str = ""
     tunes: bool = False
     batchings: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
 
 
-# System -> its releases, the newest first. Megatron-LM is not asked for by a release.
+# System -> its releases, the newest first. Megatron-LM is usually not asked for by a release.
 EXPORTS = {
     "megatron": {
         "": Export(
@@ -53,6 +56,7 @@ EXPORTS = {
             "the model of every rank: layers, parameter shapes and rank groups are the plan's",
             "today's, core 0.16.1",
             batchings=(JOINED,),
+            cores=CORES,
         )
     },
     "torchtitan": {
@@ -196,13 +200,25 @@ def runtime_of(to: str, option: str = "export", own: str = "megatron") -> Runtim
         near = difflib.get_close_matches(system, TARGETS, n=1)
         guess = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"{option}: found {to!r}, expected one of {', '.join(TARGETS)}{guess}")
-    releases = EXPORTS.get(system, {"": ""})
+    releases = releases_of(system)
     found = [release for release in releases if not at or f"{release}.".startswith(f"{asked}.")]
     if not found or (at and not asked.strip(".")):
         known = [str(Runtime(system, release)) for release in releases]
-        newest = f", or {system}, the newest of them" if len(known) > 1 else ""
+        newest = f", or {system}, the newest of them" if len(known) > 1 and all(releases) else ""
         raise UsageError(f"{option}: found {to!r}, expected {' or '.join(known)}{newest}")
     return Runtime(system, found[0])
+
+
+def releases_of(system: str) -> tuple[str, ...]:
+    """Return the releases that a system may be asked for by, the usual one first."""
+    rows = EXPORTS.get(system, {})
+    return (*rows, *(core for row in rows.values() for core in row.cores)) or ("",)
+
+
+def export_row(runtime: Runtime) -> Export:
+    """Return the export for a release."""
+    rows = EXPORTS[runtime.system]
+    return rows.get(runtime.release) or next(iter(rows.values()))
 
 
 def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> Exported:
@@ -212,7 +228,7 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     ------
     PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
-    row = EXPORTS[runtime.system][runtime.release]
+    row = export_row(runtime)
     tuning = job.settings.tuning
     for key, what in (("encoder", "images before the decoder"), ("outputs", "another head")):
         if not getattr(job.model, key):
@@ -245,6 +261,10 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
             f"batching: found {job.batching}, but {runtime} is written with "
             f"{' or '.join(row.batchings) or 'equal'} samples alone; `{others[-1]}` writes it"
         )
+    if runtime.release in row.cores:
+        from ilp_planner.formats.megatron.launch import check_release
+
+        check_release(job, runtime.release)
     exported = cast("Exported", _function(row.function)(job, name, expected))
     if not runtime.scheduler:
         return exported
@@ -368,7 +388,7 @@ def _near_run(
     ------
     PlanError: the refusal, with the release that runs the plan, or the nearest plan and its time.
     """
-    for release in EXPORTS[runtime.system]:
+    for release in sorted(releases_of(runtime.system), key=bool, reverse=True):  # named ones first
         other = runtime._replace(release=release)
         if not nearest and not refusal_of(other, job):
             raise PlanError(f"{refusal}; `{other}` runs it as it is")

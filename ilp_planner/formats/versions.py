@@ -1,10 +1,12 @@
-"""The versions of packages that can change a result."""
+"""The versions of packages that can change a result, and the releases of Megatron-Core that plans
+are written for and launches read of."""
 
 import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 OWN = "ilp-planner"
+CORES = ("0.19.0", "0.18.2", "0.17.1", "0.16.1")  # of Megatron-Core
 PACKAGES = (OWN, "ortools", "pulp", "numpy", "numba")
 
 

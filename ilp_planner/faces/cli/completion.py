@@ -60,11 +60,11 @@ def plans(incomplete: str) -> list[str]:
 
 def targets(incomplete: str) -> list[str]:
     """Return the systems that a plan can be written for: `torchtitan@` becomes its releases."""
-    from ilp_planner.formats.exports import EXPORTS, SCHEDULERS, TARGETS, Runtime
+    from ilp_planner.formats.exports import EXPORTS, SCHEDULERS, TARGETS, Runtime, releases_of
 
     scheduler, colon, within = incomplete.rpartition(":")
     system, at, _ = within.partition("@")
-    known = [str(Runtime(system, release)) for release in EXPORTS.get(system, {})]
+    known = [str(Runtime(system, release)) for release in releases_of(system)]
     if scheduler and scheduler not in SCHEDULERS:
         return []
     names = known if at else EXPORTS if scheduler else TARGETS

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,7 +40,12 @@ SAID = ("profile", "cost_model", "global_batch", "micro_batch_sizes", "max_stage
 def import_plan(
     ctx: typer.Context,
     source: Annotated[
-        Literal["aceso", "megatron"], typer.Argument(metavar="FORMAT", help="aceso | megatron")
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="aceso | megatron, or megatron@RELEASE of Megatron-Core, whose arguments and "
+            "defaults are read then.",
+        ),
     ],
     file: Annotated[
         str,
@@ -79,7 +84,10 @@ def import_plan(
 
     cluster = cluster_or_gpus(cluster, gpus) or o.DEFAULT_CLUSTER
     check_writable(output, [Path(file), Path(model), Path(cluster)])
-    if source == "megatron":
+    system = source.partition("@")[0]
+    if system not in ("aceso", "megatron") or (system == "aceso" and system != source):
+        raise UsageError(f"FORMAT: found {source!r}, expected aceso, megatron or megatron@RELEASE")
+    if system == "megatron":
         import_megatron(
             ctx,
             file,
@@ -88,6 +96,7 @@ def import_plan(
             memory=limits.memory_limit,
             supplied=set_values,
             strict=strict,
+            release=source,
         )
         return
     if set_values or strict:
@@ -119,11 +128,13 @@ def import_megatron(
     memory: float | None,
     supplied: "Sequence[str] | None",
     strict: bool,
+    release: str,
 ) -> None:
     """Save the plan of a launch line, judged, and its model beside it if it is a new one.
 
     memory: bytes of a device that may be used; None: all. supplied: `NAME=VALUE` of values that
-    only a run would tell. strict: refuse arguments that Megatron-LM does not have.
+    only a run would tell. strict: refuse arguments that Megatron-LM does not have. release:
+    `megatron`, or `megatron@RELEASE`.
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.captured.reader import read_any_launch
@@ -131,10 +142,12 @@ def import_megatron(
     from ilp_planner.formats.megatron.notes import carried_of, unmodelled
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.ranks import gpus_of
+    from ilp_planner.formats.megatron.releases import core_named, read_for
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.spaces.registry import build_problem
     from ilp_planner.specs.data_sheets import gpu_architecture
 
+    core = core_named(release, "FORMAT")
     for name in SAID:
         if was_typed(ctx, name):
             raise UsageError(
@@ -143,6 +156,8 @@ def import_megatron(
     spec = find_cluster(cluster)
     given = settings_given(supplied)
     args = read_any_launch(launch, supplied=given, gpus=gpus_of(spec), strict=strict)
+    if core:
+        args = replace(args, values=read_for(args.values, core, args.source or "arguments"))
     job = replace(
         job_of_arguments(args),
         devices_per_node=spec.nodes[0].devices,

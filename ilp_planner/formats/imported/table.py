@@ -55,7 +55,7 @@ COUNTS = {
     TOKENS: RANKS,
 }
 # Topics of arguments that decide neither memory nor time of a step.
-ASIDE = frozenset(("data", "checkpoints", "logging", "inference"))
+ASIDE = frozenset(("data", "checkpoints", "logging", "inference", "retrieval"))
 # Their arguments that do.
 VOCABULARY = defaultdict[str, frozenset[str]](
     frozenset, dict.fromkeys(("vocab_size", "padded_vocab_size", "vocab_extra_ids"), ASIDE)

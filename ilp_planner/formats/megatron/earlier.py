@@ -15,7 +15,7 @@ from ilp_planner.formats.megatron.flags import Flag, find_flag, flags
 from ilp_planner.formats.megatron.values import take_values
 
 # Of these topics no value counts, but for those named below.
-FREE_TOPICS = ("data", "checkpoints", "logging", "inference", "training")
+FREE_TOPICS = ("data", "checkpoints", "logging", "inference", "training", "retrieval")
 COUNTED = {
     "tokenizer-type", "vocab-size", "padded-vocab-size", "vocab-extra-ids", "no-pad-vocab-size",
     "disable-pad-vocab-size", "sft", "use-varlen-dataset", "vision-pretraining",

@@ -63,6 +63,7 @@ heterogeneous-layers-config-encoded-json:str spec:str* yaml-cfg:str enable-exper
 """
 
 EXPERTS = """
+moe-ncclep-static-shape moe-ncclep-zero-copy
 num-experts:int moe-layer-freq:pattern=1 moe-ffn-hidden-size:int moe-router-topk:int=2
 moe-shared-expert-intermediate-size:int moe-shared-expert-gate moe-shared-expert-overlap
 moe-router-load-balancing-type:str+{aux_loss|seq_aux_loss|global_aux_loss|sinkhorn|
@@ -384,6 +385,14 @@ rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile rl-profile-dir:str
 rl-inference-parsers:str*
 """
 
+# Of programs that train BERT, ICT and retrievers; `pretrain_gpt.py` takes them and reads none.
+RETRIEVAL = """
+ict-head-size:int biencoder-projection-dim:int=0 biencoder-shared-query-context-model bert-load:str
+ict-load:str titles-data-path:str query-in-block-prob:float=0.1 use-one-sent-docs
+evidence-data-path:str retriever-report-topk-accuracies:int+ retriever-score-scaling
+block-data-path:str embedding-path:str indexer-batch-size:int=128 indexer-log-interval:int=1000
+"""
+
 TABLES = {
     "model": MODEL,
     "experts": EXPERTS,
@@ -396,6 +405,7 @@ TABLES = {
     "checkpoints": CHECKPOINTS,
     "logging": LOGGING,
     "inference": INFERENCE,
+    "retrieval": RETRIEVAL,
 }
 
 # Arguments of earlier releases, and what to do instead.
@@ -422,6 +432,5 @@ REMOVED = {
     "fp8-e4m3": "use --fp8-format e4m3",
     "retro-project-dir": "leave it out: Retro models are no longer there",
     "retro-add-retriever": "leave it out: Retro models are no longer there",
-    "biencoder-projection-dim": "leave it out: bi-encoders are no longer there",
     "model-type": "leave it out: the program (pretrain_gpt.py) says the kind of model",
 }

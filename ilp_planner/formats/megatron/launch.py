@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.earlier import is_early
 from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
 from ilp_planner.formats.megatron.hybrid import program_of
 from ilp_planner.formats.megatron.model_features import unsaid
+from ilp_planner.formats.megatron.releases import lacking
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FLAGS
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
@@ -26,7 +27,7 @@ ARRAYS = {
     "MODEL": ("model", "experts", "data"),
     "PARALLEL": ("parallel", "training"),
     "RANK": ("memory", "precision", "kernels", "checkpoints"),
-    "LOGGING": ("logging", "inference"),
+    "LOGGING": ("logging", "inference", "retrieval"),
 }
 # What a run needs and a plan does not say, unless the line that it comes from does.
 STAND_INS = (
@@ -109,6 +110,19 @@ def runnable_arguments(job: TrainingJob) -> MegatronArguments:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         raise PlanError(f"{f'{field}: ' if field else ''}Megatron cannot run it: {first}{more}")
     return args
+
+
+def check_release(job: TrainingJob, core: str) -> None:
+    """Refuse a job whose arguments a release of Megatron-Core lacks.
+
+    Raises
+    ------
+    PlanError: the field, the first such argument, and the release that has it.
+    """
+    own = {flag_of(key): f"settings.{field}" for field, key in FLAGS.items()} | FIELDS
+    if found := lacking(runnable_arguments(job).values, core):
+        field = own.get(found.argument.partition(" ")[0], "model")
+        raise PlanError(f"{field}: found {found}, but megatron@{core} lacks it")
 
 
 def as_json(job: TrainingJob, args: MegatronArguments, expected: Expected) -> dict[str, Any]:

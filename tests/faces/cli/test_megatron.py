@@ -322,3 +322,14 @@ def vocabulary(plan: Path) -> int:
     """Return the entries of the vocabulary that a saved plan's model has."""
     text = json.loads(plan.read_text())["inputs"]["model"]["text"]
     return int(re.search(r"(?m)^vocab = (\d+)", text)[1])
+
+
+def test_launches_of_a_release(ilp_plan: Command) -> None:
+    """A launch is held against the arguments of the release that is named."""
+    asked = [f"{LINE} {SPLIT}", *CLUSTER, "--output", "plan.json"]
+    assert ilp_plan("import", "megatron@0.16", *asked).code == 0
+    asked[0] += " --enable-hyper-connections"
+    told = ilp_plan("import", "megatron@0.19", *asked).err
+    assert "--enable-hyper-connections, which no release up to 0.19.0 has" in told
+    told = ilp_plan("import", "slurm", *asked).err
+    assert "FORMAT: found 'slurm', expected aceso, megatron or megatron@RELEASE" in told
