@@ -246,7 +246,7 @@ def _figures(
     ways = {_any_size(variant.recompute): None for variant in near}
     if plan is not None and plan.settings is not None:
         ways[_any_size(plan.settings.recompute)] = None
-    parts = part.memory(Variant(1, NOTHING)) if ways or not part.fits_at_all else None
+    parts = part.bare if ways or not part.fits_at_all else None
     if parts is None or not counted(parts):
         return found
     jobs = [Variant(v, NOTHING) for v in (1, 2)[: 1 + (most_virtual(part) > 1)]]
@@ -273,8 +273,8 @@ def _kept(part: MegatronPart, way: Recompute, parts: MemoryParts) -> list[float]
 
     parts: with a recomputation that embedding and output keep as much with.
     """
-    job, cluster, output = parts.job, part.problem.cluster, parts.parts["output"]
-    layer = part.costs.layer_activations(job, cluster, way, kind=job.layer_kinds[0])
+    job, output = parts.job, parts.parts["output"]
+    layer = part.activations(way, job.layer_kinds[0])
     settings = replace(job.settings, recompute=way)
     loss = output.kept + parts.parts["final norm"].kept + output.moment
     return [
