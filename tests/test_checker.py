@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -138,7 +137,7 @@ def scaled(factor: float) -> Callable[[Any], Any]:
 
 
 def shifted(by: int) -> Callable[[Any], Any]:
-    return lambda old: lambda *args, **said: np.maximum(0, old(*args, **said) + by)
+    return lambda old: lambda *args, **said: max(0, old(*args, **said) + by)
 
 
 def always(value: Any) -> Callable[[Any], Any]:

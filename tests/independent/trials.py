@@ -29,7 +29,7 @@ SEEDS = 100  # of which one at least has a plan
 PATIENCE = 20  # CPU seconds of one edit: more is a fault
 MEMORY = 1 << 31  # bytes that edits may take beside what is imported
 # Of jobs, what is believed: an edit of a figure is another claim, as the checker says.
-FIGURES = ("rows", "chains", "syncs", "sends", "constant", "most", "blocks")
+FIGURES = ("rows", "chains", "syncs", "sends", "constant", "memory", "work")
 LESS: dict[str, tuple[Any, ...]] = {  # how soon a search may end, by its name in the checker
     "EFFORTS": ((0,), (0, 1), (0, 1_000)),
     "ROUNDS": (0, 3, 10**6),
