@@ -73,10 +73,12 @@ def check_images(encoder: Encoder, lengths: Lengths) -> None:
     kinds = _kinds(encoder, lengths)
     for length, _, images, each in kinds:
         if images * each.tokens > length:
+            hint = "in the file, a column of that name says how many each document has"
             raise ValueError(
                 f"found a document of {length} tokens with images={images} of {each.tokens} tokens "
-                f"each ({each.image_size} pixels), expected {images * each.tokens} tokens or more; "
-                "in the file, a column of that name says how many each document has"
+                f"each ({each.image_size} pixels), expected {images * each.tokens} tokens or more"
+                + f"; {hint}"
+                * (not lengths.images)
             )
     if not any(kind.images for kind in kinds):
         raise ValueError("found no images, expected some, or `text_only`")

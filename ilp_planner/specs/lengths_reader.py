@@ -45,7 +45,7 @@ def read_lengths(document: Document, batching: str = "") -> Lengths:
             _check(place, name, value)
         said |= dict.fromkeys(row)
         if count := row.get("count", 1):
-            images = row.get("images", 1 if "image_size" in row else 0)
+            images = row.get("images", int(row.get("image_size", 0) > 0))
             kind = row["length"], images, row.get("image_size", 0) if images else 0
             counts[kind] = counts.get(kind, 0) + count
     if not counts:
@@ -168,10 +168,13 @@ def _rows(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         cells = [cell.strip() for cell in line.replace(";", ",").replace("\t", ",").split(",")]
         if number == lines[0][0] and "length" in cells and {*cells} <= {*COLUMNS}:
+            if len({*cells}) < len(cells):
+                raise SpecError(f"{place}: found {_shown(line)}, expected each column once")
             columns = tuple(cells)
             continue
         if len(cells) > len(columns) or len(cells) < len(columns) > 2:
-            raise SpecError(f"{place}: found {_shown(line)}, expected {EXPECTED}")
+            expected = f"a number for each of {','.join(columns)}" if columns[2:] else EXPECTED
+            raise SpecError(f"{place}: found {_shown(line)}, expected {expected}")
         yield place, dict(zip(columns, map(_whole, cells), strict=False))
 
 
@@ -206,8 +209,10 @@ def _of_object(place: str, line: str) -> dict[str, Any]:
         raise SpecError(f"{place}: found no valid JSON, expected {EXPECTED}") from None
     for key in (*NUMBERS, *LISTS):
         if key in found:
-            said = {"length": key, **{name: name for name in IMAGES if name in found}}
-            return {name: _count(found[key]) for name, key in said.items()}
+            own = {name: found[name] for name in IMAGES if name in found}
+            if "images" in own:
+                own["images"] = _count(own["images"])
+            return {"length": _count(found[key]), **own}
     raise SpecError(f"{place}: found none of {', '.join((*NUMBERS, *LISTS))}, expected one of them")
 
 

@@ -127,6 +127,7 @@ THREE = Lengths(lengths=(500, 900), counts=(2, 1), images=(0, 1), image_sizes=(0
         "length,images,image_size,count\n500,0,0,2\n900,1,448,1\n",
         "images;length;image_size\n1;900;448\n0;500;56\n0;500;0\n",
         '{"length": 500, "images": []}\n' * 2 + '{"length": 900, "image_size": 448}\n',
+        "length,image_size\n500,0\n500,0\n900,448\n",
         '{"length": 500, "images": 0}\n' * 2
         + '{"num_tokens": 900, "images": ["a.png"], "image_size": 448}\n',
     ],
@@ -141,7 +142,9 @@ def test_files_of_images(text: str) -> None:
     ("text", "refused"),
     [
         ("length,images\n500,-1\n", "line 2: images: found -1, expected a whole number from 0"),
-        ("length,images,count\n500,1\n", "line 2: found '500,1', expected a line"),
+        ("length,images,count\n500,1\n", "line 2: found '500,1', expected a number for each"),
+        ("length,images,images\n500,1,2\n", "line 1: found 'length,images,images', expected each"),
+        ('{"length": 500, "image_size": [448, 56]}\n', "line 1: image_size: found .448, 56."),
         ("length,pictures\n500,1\n", "line 1: length: found 'length', expected a whole number"),
         ('{"length": 5, "images": "a"}\n{"length": 5}\n', "line 1: images: found 'a', expected"),
     ],
@@ -168,6 +171,15 @@ def test_documents_without_room_are_refused(name: str, lengths: dict, refused: s
     with pytest.raises(SpecError, match=refused) as told:
         of_samples(find_model(name), found, "lengths.txt")
     assert "\n" not in str(told.value)
+
+
+def test_files_that_say_images_are_not_told_of_the_column() -> None:
+    """Where a file has none, the column is the way to say which documents have images."""
+    for images, told in (((4,), False), ((), True)):
+        found = Lengths(lengths=(100,), counts=(1,), images=images)
+        with pytest.raises(SpecError, match="a document of 100 tokens with images=") as refused:
+            of_samples(find_model("qwen2.5-vl-7b"), found, "lengths.txt")
+        assert ("a column of that name" in str(refused.value)) is told
 
 
 def test_images_are_said_once() -> None:
