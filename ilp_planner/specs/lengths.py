@@ -84,7 +84,8 @@ class Lengths:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.kinds, self.counts, self.batching))
+        # of numbers alone: pickles have it, and another process hashes texts differently
+        return hash((self.kinds, self.counts, BATCHINGS.index(self.batching)))
 
     def __hash__(self) -> int:
         return self._hash  # once: jobs are keys of many caches

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 
 from ilp_planner.base.hashing import HashedOnce
+from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.training import TrainingJob
 from tests.training_jobs import jobs, llama
 
@@ -18,6 +19,8 @@ job = pickle.loads(sys.stdin.buffer.read())
 assert {job: 1}[pickle.loads(pickle.dumps(job))] == 1
 fresh = type(job.settings)(**{n: getattr(job.settings, n) for n in job.settings.__slots__})
 assert hash(fresh) == hash(job.settings)
+own = job.model.lengths; fields = ("lengths", "counts", "batching")
+assert hash(type(own)(**{n: getattr(own, n) for n in fields})) == hash(own)
 """
 
 
@@ -39,6 +42,7 @@ def test_pickles_are_without(job: TrainingJob) -> None:
 
 
 def test_another_process_counts_its_own() -> None:
-    job = TrainingJob(model=llama(), micro_batch=1, global_batch=2)
+    lengths = Lengths(lengths=(64, 512), counts=(3, 1))
+    job = TrainingJob(model=llama(lengths=lengths), micro_batch=1, global_batch=2)
     hash(job)
     subprocess.run([sys.executable, "-c", TELL], input=pickle.dumps(job), check=True)
