@@ -163,7 +163,7 @@ ROWS: dict[str, Says] = {
         **each((1, 2, 3), {"use_distributed_optimizer": True}),
     },
     "zero_stage": {0: {}, **each((1, 2, 3), {"use_distributed_optimizer": True})},
-    "zero_optimization.cpu_offload": switch({"optimizer_cpu_offload": True}),
+    "zero_optimization.cpu_offload": switch({"settings.optimizer.offload": 1.0}),
     "zero_optimization.overlap_comm": switch({"overlap_grad_reduce": True}),
     "optimizer.type": {
         **each(("adam", "adamw", "cpu_adam", "onebitadam"), {"optimizer": "adam"}),

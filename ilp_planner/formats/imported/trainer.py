@@ -49,6 +49,8 @@ STAGES: dict[Any, Arguments] = {
     2: {**SHARED, "data_parallel_sharding_strategy": "optim_grads"},
     3: {**SHARED, "data_parallel_sharding_strategy": "optim_grads_params"},
 }
+# Both DeepSpeed and FSDP step states of fp32 there, and leave no copy on the device.
+ON_HOST: Arguments = {"settings.optimizer.offload": 1.0}
 FLASH = (
     None, "auto", "fa2", "fa3", "sdpa", "flash_attn", "flash_attention_2", "flash_attention_3",
 )  # fmt: skip
@@ -70,7 +72,7 @@ def _sharding(value: Any) -> Arguments:
     """Return what FSDP shares, in the words of the Trainer or of Accelerate."""
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     name = re.split(r"[\s_:,]+", text.lower().strip())
-    offload = {"optimizer_cpu_offload": True} if "offload" in name else {}
+    offload = ON_HOST if "offload" in name else {}
     if "full" in name or "1" in name:
         return {**STAGES[3], **offload}
     if "grad" in name or "2" in name:
@@ -86,7 +88,7 @@ def _offloaded(value: Any) -> Arguments:
         return {}
     if device != "cpu":
         raise ValueError("cpu or none: other devices are not modelled")
-    return {"optimizer_cpu_offload": True}
+    return ON_HOST
 
 
 def _finish(reading: Reading, version: int | None = None) -> None:
@@ -251,7 +253,7 @@ DEEPSPEED: dict[str, Says] = {
     "zero_optimization.offload_optimizer.ratio": Uncounted(
         "a part of the optimizer on the device; counted as all in the host's memory", (1, None)
     ),
-    "zero_optimization.cpu_offload": switch({"optimizer_cpu_offload": True}),
+    "zero_optimization.cpu_offload": switch(ON_HOST),
     "zero_optimization.overlap_comm": only(True, False, "auto"),
     "zero_optimization.zero_hpz_partition_size": Uncounted(
         "a second copy of the parameters in each node; counted as none", (1, None)
@@ -330,7 +332,7 @@ TRAINER: dict[str, Says] = {
     "fsdp_config.fsdp_sharding_strategy": _sharding,
     "fsdp_config.fsdp_reshard_after_forward": _on(STAGES[3]),
     "fsdp_config.fsdp_version": only(1, 2),
-    "fsdp_config.fsdp_offload_params": _on({"optimizer_cpu_offload": True}),
+    "fsdp_config.fsdp_offload_params": _on(ON_HOST),
     "fsdp_config.fsdp_activation_checkpointing": _on(AGAIN),
     "dist_config.name": {**each(("fsdp2", "fsdp"), STAGES[3]), "deepspeed": {}},
     "cp_size": "context_parallel_size",
