@@ -112,8 +112,7 @@ def _finish(reading: Reading, version: int | None = None) -> None:
     if kind := FORMATS.get(str(given.get("optim")).lower(), ""):
         reading.say(MOMENTS_FIELD, MOMENT_BYTES[kind])
         reading.say(FORMAT_FIELD, kind)
-        reading.say("settings.kernels.implementation", "eager")
-        reading.say("settings.keeps_gathered", True)
+        _eager(reading)
     if way == "lora":
         _adapters(reading)
     elif bits := next((key for key in BITS if given.get(key) is not None), ""):
@@ -127,6 +126,13 @@ def _finish(reading: Reading, version: int | None = None) -> None:
         reading.remarks.append("stage: kto: the reference model and its pairs are not counted")
     if STEPS not in said and "global_batch_size" not in said:
         reading.say(STEPS, 1)
+
+
+def _eager(reading: Reading) -> None:
+    """Say that layers are those of transformers, which PyTorch's FSDP or DeepSpeed runs."""
+    reading.say("settings.kernels.implementation", "eager")
+    zero = any(key.startswith("deepspeed.zero_optimization.") for key in reading.given)
+    reading.say("settings.keeps_gathered", not zero)
 
 
 def _batching(given: Mapping[str, Any]) -> str:
@@ -182,8 +188,7 @@ def _adapters(reading: Reading) -> None:
     reading.say("settings.tuning.adapters", "fp32")
     bits = any(reading.given.get(key) for key in BITS)
     reading.say("settings.tuning.base", "nf4" if bits else "")
-    reading.say("settings.kernels.implementation", "eager")
-    reading.say("settings.keeps_gathered", True)
+    _eager(reading)
 
 
 def _frozen(reading: Reading) -> None:
@@ -211,8 +216,7 @@ def _frozen(reading: Reading) -> None:
         first, last = (0, layers - trained - 1) if trained > 0 else (-trained, layers - 1)
         frozen = [f"layers:{first}-{last}"]
     reading.say("settings.tuning.frozen", ("embedding", *frozen, "output"))
-    reading.say("settings.kernels.implementation", "eager")
-    reading.say("settings.keeps_gathered", True)
+    _eager(reading)
 
 
 RECOMPUTES = "enable_activation_checkpointing"  # of version 1

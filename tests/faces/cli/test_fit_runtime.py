@@ -68,3 +68,22 @@ def test_layers_of_transformers_have_a_verdict(ilp_plan: Command, tmp_path: Path
     assert done.code == 0, done.err
     assert "Megatron-LM has not layers as transformers has them: judged as" in done.out
     assert "takes  " in done.out
+
+
+@pytest.mark.parametrize(("shares", "who"), [(True, "DeepSpeed"), (False, "torchtitan")])
+def test_moments_in_pages_are_judged_by_who_shares_states(
+    ilp_plan: Command, tmp_path: Path, shares: bool, who: str
+) -> None:
+    """ZeRO has them, FSDP does not, and where nothing is shared both do."""
+    text = {"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft", "finetuning_type": "full"}
+    text |= {"cutoff_len": 512, "bf16": True, "optim": "paged_adamw_8bit"}
+    file, zero = tmp_path / "run.yaml", tmp_path / "zero.json"
+    zero.write_text('{"zero_optimization": {"stage": 3}}')
+    file.write_text(yaml.safe_dump(text | ({"deepspeed": zero.name} if shares else {})))
+    done = ilp_plan("fit", file, "--gpus", "2xH100", "--time-limit", "0.1")
+    assert done.code == 0, done.err
+    assert f"Megatron-LM has not moments paged-8bit: judged as {who}" in " ".join(done.out.split())
+    assert "takes  " in done.out
+    file.write_text(yaml.safe_dump(text | {"fsdp": "full_shard"}))
+    done = ilp_plan("fit", file, "--gpus", "2xH100", "--time-limit", "0.1")
+    assert "bitsandbytes steps no shards of FSDP" in " ".join(done.out.split())
