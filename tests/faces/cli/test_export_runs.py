@@ -99,7 +99,7 @@ def test_torchtitan_is_its_newest_release(ilp_plan: Command, job: TrainingJob) -
         ("torchtitan@0.2.20", "run.toml", "torchtitan@0.2.20", "torchtitan@0.2.2"),
         ("torchtitan@", "run.py", "torchtitan@", "torchtitan@0.3.0"),
         ("torchtitn", "run.py", "torchtitn", "torchtitan"),
-        ("megatron@0.16", "run.sh", "megatron@0.16", "megatron"),
+        ("megatron@0.15", "run.sh", "megatron@0.15", "megatron@0.16.1"),
         ("torchtitan", "my-run.py", "my-run.py", "my_run.py"),
     ],
 )
