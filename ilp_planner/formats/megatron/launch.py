@@ -18,6 +18,7 @@ from ilp_planner.formats.megatron.releases import lacking
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FLAGS
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
+from ilp_planner.formats.versions import CORES
 from ilp_planner.spaces.runtimes.limits import check_uncompiled
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
@@ -86,7 +87,7 @@ def export_megatron(job: TrainingJob, name: str, expected: Expected | None = Non
             ".sh": script_text(job, args, name, known),
             ".args.json": to_json(as_json(job, args, known)),
         },
-        _notes(job),
+        _notes(job, args),
     )
 
 
@@ -303,8 +304,10 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _notes(job: TrainingJob) -> tuple[str, ...]:
+def _notes(job: TrainingJob, args: MegatronArguments) -> tuple[str, ...]:
     notes = []
+    if newer := lacking(args.values, CORES[-1]):
+        notes.append(f"release: {newer}, but core {CORES[-1]} lacks it")
     if job.settings.optimizer.divides:
         notes.append("optimizer.sharding: by Megatron-FSDP, which saves fsdp_dtensor checkpoints")
     if job.settings.order == ORDERS[1]:

@@ -1,12 +1,14 @@
 """Releases of Megatron-Core: what they lack is named, in exports and in launches that are read."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import PlanError, SpecError, UsageError
 from ilp_planner.formats.exported import Expected
-from ilp_planner.formats.exports import EXPORTS, export_job, releases_of, runtime_of
+from ilp_planner.formats.exports import EXPORTS, export_job, refusal_of, releases_of, runtime_of
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.releases import (
@@ -102,3 +104,19 @@ def test_launches_of_a_release_have_its_defaults() -> None:
     assert read_for({**values, **said}, "0.16.1", "run.sh").items() >= said.items()
     with pytest.raises(SpecError, match=r"run.sh: found --optimizer soap, which 0.18.2 has"):
         read_for({**values, "optimizer": "soap"}, "0.17.1", "run.sh")
+
+
+def test_a_release_is_named_that_the_packaged_one_is_too_old_for() -> None:
+    """The usual export goes on, and says what its release lacks: of every model that it writes."""
+    noted = 0
+    for file in sorted(Path("models").glob("*.toml")):
+        try:
+            job = job_of(file.stem)
+            exported = export_job(runtime_of("megatron"), job, "run", Expected())
+        except (AssertionError, PlanError, SpecError, ValueError):
+            continue
+        said = [note for note in exported.notes if note.startswith("release: ")]
+        refused = refusal_of(runtime_of(f"megatron@{CORES[-1]}"), job)
+        assert bool(said) == bool(refused)
+        noted += len(said)
+    assert noted > 3
