@@ -34,15 +34,21 @@ from ilp_planner.specs.zones import Zone, ways
 REACHED = {"NVLink": 0.8, "xGMI": 0.8, "PCIe": 0.75}
 LATENCY = {"NVLink": 10e-6, "xGMI": 10e-6, "PCIe": 20e-6}
 NETWORK_REACHED = 0.9
+# Share of the host's memory bandwidth that messages through it reach, each byte written and read
+# once: 28 GB/s of each of 8 RTX 5090 beside 16 channels of DDR5-4800
+# (github.com/NVIDIA/nccl/issues/1639).
+HOST_REACHED = 0.73
 
 
 def link_inside(row: Gpu) -> Link:
-    """Return the link inside a node: a pair's, and in rings all links of a GPU."""
+    """Return the link inside a node: a pair's, and in rings all links of a GPU. Without access to
+    one another's memory, messages are no faster than the host's memory passes them on."""
     kind = row.link.split()[0]
     share = REACHED[kind]
     mesh = row.pair_bandwidth < row.link_bandwidth
+    reached = share * row.pair_bandwidth
     return Link(
-        bandwidth=share * row.pair_bandwidth,
+        bandwidth=reached if row.peer_access else min(reached, HOST_REACHED * row.host_memory / 2),
         latency=LATENCY[kind],
         collectives={row.node: share * row.link_bandwidth} if mesh else {},
     )
@@ -73,11 +79,12 @@ def link_between(
     )
 
 
-def link_note(link: Link) -> str:
+def link_note(link: Link, through_host: bool = False) -> str:
     """Return the remark of results on a link that a file leaves to the table."""
+    way = ", through the host's memory, as its driver gives no peer access" * through_host
     return (
         f"{link.bandwidth / 1e9:.4g} GB/s and {link.latency * 1e6:g} us are assumed, of its "
-        "generation (`ilp-plan gpus`)"
+        f"generation{way} (`ilp-plan gpus`)"
     )
 
 
@@ -393,8 +400,12 @@ def _read_intra_node(
     lacking = list(dict.fromkeys(g.device for g in nodes if g.device not in within))
     if "intra_node" in links.values or any(not types[name].gpu for name in lacking):
         return _read_link(links.table("intra_node", LINK_KEYS))
-    found = {name: link_inside(gpu(types[name].gpu)) for name in lacking}
-    assumed += (f"link inside nodes of {name}: {link_note(found[name])}" for name in found)
+    rows = {name: gpu(types[name].gpu) for name in lacking}
+    found = {name: link_inside(row) for name, row in rows.items()}
+    assumed += (
+        f"link inside nodes of {name}: {link_note(found[name], not row.peer_access)}"
+        for name, row in rows.items()
+    )
     if len(found) > 1 or within:
         within |= found
     return min(({**within, **found}[group.device] for group in nodes), key=_bandwidth)

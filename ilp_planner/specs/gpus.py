@@ -32,7 +32,7 @@ ROW_KEYS = (
     "memory_source", "peak", "sustained", "kernels", "products", "machine", "memory_bandwidth",
     "link", "host", "node", "domain", "network", "source", "nodes_source", "host_source", "assumed",
 )  # fmt: skip
-LINK_KEYS = ("kind", "bandwidth", "pair")
+LINK_KEYS = ("kind", "bandwidth", "pair", "peer")
 HOST_KEYS = ("kind", "bandwidth", "memory")
 NETWORK_KEYS = ("kind", "bandwidth", "latency")
 MAKERS = re.compile(r"\b(nvidia|amd|tesla|geforce|instinct)\b")
@@ -57,7 +57,9 @@ class Gpu:
     shapes; 0: as on `kernels`. machine: GPU whose machine constants are the default.
     memory_bandwidth: bytes/s.
     link: what connects the GPUs of a node. link_bandwidth: bytes/s of all its links together.
-    pair_bandwidth: bytes/s between two GPUs. node: GPUs in one. domain: GPUs that `link` connects.
+    pair_bandwidth: bytes/s between two GPUs. peer_access: GPUs reach one another's memory over
+    `link`; otherwise messages go through the host's memory. node: GPUs in one. domain: GPUs that
+    `link` connects.
     host, host_link: what connects a GPU to the CPUs, and bytes/s. host_memory: bytes/s of their
     memory, of which each GPU of a node has its share.
     network, network_bandwidth, network_latency: between nodes; bytes/s per GPU, and seconds.
@@ -84,6 +86,7 @@ class Gpu:
     link: str
     link_bandwidth: float
     pair_bandwidth: float
+    peer_access: bool
     host: str
     host_link: float
     host_memory: float
@@ -298,6 +301,7 @@ def _row(name: str, row: Table) -> Gpu:
         link=link.text("kind"),
         link_bandwidth=link.rate("bandwidth"),
         pair_bandwidth=link.rate("pair", link.rate("bandwidth")),
+        peer_access=link.flag("peer", True),
         host=host.text("kind"),
         host_link=host.rate("bandwidth"),
         host_memory=host.rate("memory"),

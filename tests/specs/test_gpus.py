@@ -8,6 +8,7 @@ import pytest
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.costs.profiles.kernel_times import KernelRates
+from ilp_planner.specs.cluster_reader import link_inside, link_note
 from ilp_planner.specs.gpus import PRECISIONS, UNSEEN, Gpu, gpu, of_family, table
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.machine import USUAL
@@ -121,6 +122,17 @@ def test_a_row_says_what_it_rests_on(row: Gpu) -> None:
     assert row.host_source
     assert row.memory_seen or row.memory == round(row.sold * (1 - UNSEEN))
     assert row.memory_source == "data sheet less 1.1 %" or row.memory_source.startswith("torch")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_messages_of_cards_without_peer_access_go_through_the_host_s_memory(row: Gpu) -> None:
+    link, within = link_inside(row), link_inside(replace(row, peer_access=True))
+    assert row.peer_access != row.name.startswith(("RTX-3090", "RTX-4090", "RTX-50"))
+    if row.peer_access:
+        assert link == within
+    else:
+        assert link.bandwidth == min(within.bandwidth, 0.73 * row.host_memory / 2)
+        assert "peer access" in link_note(link, not row.peer_access)
 
 
 @for_each(

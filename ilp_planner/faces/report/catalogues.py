@@ -164,6 +164,7 @@ def gpu_lines(row: Gpu) -> list[tuple[str, str]]:
     peaks = ", ".join(f"{name} {rate / TERA:g}" for name, rate in row.peak.items())
     pair = row.pair_bandwidth / GIGA
     mesh = f", {pair:.4g} GB/s between two GPUs" if row.pair_bandwidth < row.link_bandwidth else ""
+    mesh += ", no peer access: through the host's memory" * (not row.peer_access)
     domain = "" if row.domain == row.node else f", {row.domain} that {row.link} connects"
     memory = f"{row.host_memory / GIGA:g} GB/s per GPU"
     network = f"{8 * row.network_bandwidth / GIGA:g} Gbit/s per GPU"
