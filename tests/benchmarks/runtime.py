@@ -71,8 +71,10 @@ def measure(suite: str, only: str, seconds: float | None) -> None:
     kept = {row["case"]: row for row in record.get(suite, [])} | {row["case"]: row for row in rows}
     record[suite] = list(kept.values())
     RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    table = planned_table if suite == "megatron" else analysed_table
-    write_table(suite, table(record[suite]))
+    name, table = (
+        ("Megatron plans", planned_table) if suite == "megatron" else (suite, analysed_table)
+    )
+    write_table(name, table(record[suite]))
 
 
 def planned_rows(only: str, seconds: float) -> Iterator[Row]:
