@@ -127,7 +127,8 @@ class Setting(NamedTuple):
     of other degrees have their own value. job_option: that says it of one job; None: none does.
     symptom: the cause of slow steps that the setting is, by the names of `analysis.doctor`.
     at_first: the value of plans in files up to version 3; empty: any. beside: another setting and
-    its value, where nothing is said of it beside other values than the first one.
+    its value, where nothing is said of it beside other values than the first one. learns: it
+    changes what is trained or its arithmetic, so that no search takes another value than the user's.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Setting(NamedTuple):
     symptom: str = ""
     at_first: str | tuple[str, ...] = ()
     beside: tuple[str, str] | None = None
+    learns: bool = False
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

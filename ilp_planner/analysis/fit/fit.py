@@ -29,7 +29,8 @@ from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
 from ilp_planner.optimize.search.preference import plainer_first
-from ilp_planner.settings.table import with_degrees_of
+from ilp_planner.settings.table import SETTINGS, with_degrees_of
+from ilp_planner.spaces.training.enumerate.choices import values_of
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
 from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
@@ -266,7 +267,8 @@ class Enough:
 
 
 def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[MegatronCosts]:
-    """Return the problem of planning with the job's numbers and kernels, all else free.
+    """Return the problem of planning with the job's numbers and kernels, and with what it trains,
+    all else free.
 
     share: of the memory of GPUs, that plans may need.
 
@@ -277,10 +279,14 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
     problem, own = judge.problem(world), judge.job.settings
     runtime = judge.space.runtime
     base = replace(with_degrees_of(own, Settings()), turn=0)
-    choices = runtime.choices(base, ANY, world)
+    said = values_of(own)
+    learns = (row.name for row in SETTINGS if row.learns and row.name in runtime.listens)
+    kept = {name: said[name] for name in learns if said[name] not in runtime.tried[name][:1]}
+    asked = ANY.with_(**{name: (value,) for name, value in kept.items()})
+    choices = runtime.choices(base, asked, world)
     costs = replace(problem.costs, settings=base, choices=choices)
     limits = {name: share * limit for name, limit in problem.memory_limits.items()}
-    return replace(problem, costs=costs, memory_limits=limits)
+    return replace(problem, costs=costs, memory_limits=limits, constraints=asked)
 
 
 def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
