@@ -3127,12 +3127,15 @@ def said_of_stages(root):
     return found if numbers else []
 
 
-def agree_job(text, plans):
-    """Compare the set with a model's text, as far as that says it."""
+def agree_job(text, plans, asked):
+    """Compare the set with a model's text, as far as that says it. asked: the tokens of a sample
+    that were asked for instead of the model's; None: its own."""
     try:
         said = get(tomllib.loads(text), "architecture", dict)
     except (ValueError, RecursionError):
         raise RefusedError("inputs.model: expected TOML") from None
+    if asked is not None:
+        said = {**said, "sequence": asked}
     for key, expected in (("layers", plans["layers"]), ("sequence", plans["sequence"])):
         if said.get(key, expected) != expected:
             raise RefusedError(
@@ -3324,7 +3327,7 @@ def agree(root, plans, costs):
         if hashlib.sha256(text.encode(errors="replace")).hexdigest() != one.get("sha256"):
             raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
         if name == "model" and "training" in plans:
-            agree_job(text, plans)
+            agree_job(text, plans, inputs.get("sequence"))
         if name == "cluster" and "space" not in plans:
             plans["all_nodes"] = nodes_of(text, plans)
 

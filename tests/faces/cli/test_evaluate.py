@@ -348,6 +348,21 @@ def test_a_proof_is_checked_without_the_planner(
     assert done.err.count("\n") == 1
 
 
+def test_a_proof_of_samples_of_another_length_than_the_model_s_is_checked(
+    ilp_plan: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "proved.json"
+    words = ["llama3.2-1b", "--gpus", "2xH100", "--global-batch-size", "4"]
+    done = ilp_plan("solve", *words, "--sequence-length", "2048", "--output", path, "--check")
+    assert done.code == 0, done.err
+    record = json.loads(path.read_text())
+    record["inputs"]["sequence"] = 1024
+    path.write_text(json.dumps(record))
+    done = ilp_plan("evaluate", path, "--independent")
+    assert done.code == 1
+    assert "sequence: found 1024, expected 2048 as proved" in done.err
+
+
 def test_the_independent_check_goes_alone(ilp_plan: Command, saved: Path) -> None:
     done = ilp_plan("evaluate", saved, "--independent", "--check-certificate")
     assert done.code == 2
