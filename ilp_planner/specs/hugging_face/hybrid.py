@@ -35,8 +35,10 @@ def nemotron_h(config: Config) -> Decoder:
             config.first("mtp_hybrid_override_pattern", "mtp_layers_block_type"),
             "attention and experts ('*E')",
         )
+    # transformers keeps two tables whatever the file says (`NemotronHForCausalLM`).
+    own = {"num_hidden_layers": len(letters), "tie_word_embeddings": False}
     return decoder(
-        Config(config.values | {"num_hidden_layers": len(letters)}, file=config.file),
+        Config(config.values | own, file=config.file),
         pattern=letters,
         mamba=_mamba(config, "M" in letters),
         experts=experts,
