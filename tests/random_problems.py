@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 ADAPTED: dict[str, tuple[str, ...]] = {
     "moments": ("8bit", "fp32,paged", "paged-8bit"),
+    "fused_loss": ("liger", "none,liger"),
     "lora": ("8", "0,16"),
     "lora_targets": ("q_proj,v_proj", "o_proj,down_proj"),
     "lora_dropout": ("0.1", "0,0.1"),

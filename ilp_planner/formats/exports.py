@@ -15,13 +15,13 @@ from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.formats.versions import CORES
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
-from ilp_planner.settings.table import FORMAT_FIELD
+from ilp_planner.settings.table import FORMAT_FIELD, LOSS_FIELD
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
 from ilp_planner.specs.model import ModelSpec
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import LIGER, TrainingJob
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.plan import NoJobError
@@ -242,6 +242,10 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
         raise PlanError(
             f"{FORMAT_FIELD}: found {kind}, but {runtime} keeps moments as plain "
             "numbers on the device; `peft` writes it"
+        )
+    if job.settings.kernels.chunked_loss and runtime.system != "peft":
+        raise PlanError(
+            f"{LOSS_FIELD}: found {LIGER}, but {runtime} has its own loss; `peft` writes it"
         )
     if tuning and not row.tunes:
         what = "rank" if tuning.rank else "frozen"

@@ -195,6 +195,7 @@ def _plan(job: TrainingJob) -> dict[str, Any]:
         "bf16": True,
         "gradient_checkpointing": job.settings.recompute.granularity == "full",
         "optim": optimizer_name(job),
+        "use_liger_kernel": job.settings.kernels.chunked_loss,
     }
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}

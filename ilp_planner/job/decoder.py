@@ -27,12 +27,12 @@ from ilp_planner.job.recompute import (
     recomputed_layers,
     recomputes,
 )
-from ilp_planner.job.shard import part, shard_of
+from ilp_planner.job.shard import part, shard_of, stream_width
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
 from ilp_planner.settings.values import FUSED_LOSS
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import OPERATORS, TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, trains_output
 
 BEFORE = ("input_layernorm", "pre_mlp_layernorm")  # norms whose output the next product reads
 IDENTIFIER = 8  # bytes of a token's number
@@ -194,7 +194,8 @@ def output_module(job: TrainingJob) -> Module:
     rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=model.output_bias)
     if model.tied and job.pp == 1:
         rows = replace(rows, weights=rows.weights[1:])
-    rows = with_kept(rows, product_input(job, read, "the last norm's output", exact=True))
+    if not job.settings.kernels.chunked_loss:
+        rows = with_kept(rows, product_input(job, read, "the last norm's output", exact=True))
     norm = () if model.prediction_layers else (final_norm_module(job),)
     output = Module(
         name="output",
@@ -208,9 +209,19 @@ def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
     """Return the bytes that the cross-entropy keeps until the backward pass, right after it.
 
     Unfused, the softmax in fp32 (`tensor_parallel/cross_entropy.py`). Transformer Engine's fused
-    kernel writes the gradient over the logits.
+    kernel writes the gradient over the logits. Liger's computes the gradients of its input and of
+    the output layer's weight in the forward pass (`ops/fused_linear_cross_entropy.py`).
     """
     sizes = shard_of(job)
+    if job.settings.kernels.chunked_loss:
+        width = stream_width(job)
+        found = [
+            Kept(name="gradient", shape=sizes.narrow, width=width, why="of the last hidden state")
+        ]
+        if trains_output(job.model, job.settings.tuning):
+            table = (job.padded_outputs, sizes.hidden)
+            found.append(Kept(name="weight gradient", shape=table, width=sizes.width))
+        return tuple(found)
     shape = sizes.columns(job.padded_outputs)
     if in_place_loss(job):
         why = "the gradient is written over the logits"

@@ -15,6 +15,7 @@ from ilp_planner.job.recompute import loader_mask
 from ilp_planner.job.shard import (
     STREAMS,
     eager,
+    loss_chunk,
     part,
     sequence_parallel,
     shard_of,
@@ -269,8 +270,13 @@ def loss_moment(job: TrainingJob) -> float:
     Fused, Megatron's own loss is compiled (`fused_cross_entropy.py`): its steps do not write over
     their input, so the logits in fp32 are there beside the softmax. The logits of multi-token
     prediction, computed before the others, are referred to until the forward pass returns.
+
+    Liger's is the logits of one chunk of tokens and the loss of every token, in the forward pass.
     """
     sizes = shard_of(job)
+    if job.settings.kernels.chunked_loss:
+        chunk = loss_chunk(job) * job.padded_outputs * sizes.width
+        return float(chunk + math.prod(sizes.narrow[:2]) * SINGLE) + loader_batch(job)
     through = flow(job)
     numbers = math.prod(sizes.columns(job.padded_outputs))
     logits = float(numbers * sizes.width)

@@ -1,5 +1,6 @@
 """The sizes that one rank of a training job sees: tokens, heads and columns of its shard."""
 
+import math
 from typing import NamedTuple
 
 from ilp_planner.specs.training import TrainingJob
@@ -76,6 +77,14 @@ def product_streams(job: TrainingJob) -> int:
     release 2 unless `use_grouped_tensor` is asked for. PyTorch's `_grouped_mm` is one kernel.
     """
     return 0 if job.settings.keeps_gathered or eager(job) else STREAMS
+
+
+def loss_chunk(job: TrainingJob) -> int:
+    """Return the tokens whose logits Liger's loss has at once: so many that they take about the
+    memory of all hidden states (`ops/fused_linear_cross_entropy.py` of Liger-Kernel)."""
+    tokens = math.prod(shard_of(job).narrow[:2])
+    times = -(-job.padded_outputs // job.model.hidden)
+    return min(tokens, 1 << (-(-tokens // times) - 1).bit_length())
 
 
 def part(whole: int, ways: int) -> int:

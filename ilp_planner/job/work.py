@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ilp_planner.job.encoder import encoder_job, encoder_of, images_seen
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
-from ilp_planner.job.shard import eager, product_streams, stream_width, widens
+from ilp_planner.job.shard import eager, loss_chunk, product_streams, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, LayerKind
 from ilp_planner.specs.training import Settings, TrainingJob
@@ -239,7 +239,8 @@ def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     """Return the last norm, the logits and their loss.
 
     Unfused, the loss converts the logits to single precision, searches, shifts, exponentiates, sums
-    and divides them one after the other; fused, it reads them twice and writes them once.
+    and divides them one after the other; fused, it reads them twice and writes them once. Liger's
+    computes everything in the forward pass: the products of every chunk of tokens, both ways.
     """
     share = _Share(job)
     logits = share.tokens * job.padded_outputs / share.tp
@@ -251,6 +252,8 @@ def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
         backward=(Kernel(0.0, 2 * half if fused else half + 3 * single),),
     )
     width = job.model.hidden
+    if job.settings.kernels.chunked_loss:
+        return (share.norm("final_norm"), share.chunked(loss_chunk(job)))
     return (
         share.norm("final_norm"),
         share.linear("output_layer", share.tokens, width, job.padded_outputs / share.tp),
@@ -358,6 +361,20 @@ class _Share:
         for one in own:
             found = self._beside(found, one, tokens)
         return found
+
+    def chunked(self, tokens: int) -> ModuleWork:
+        """Return the output layer with Liger's loss. tokens: of a chunk, whose logits are read
+        twice, and once written over by their gradient."""
+        outputs = self.job.padded_outputs
+
+        def chunk(tokens: float) -> tuple[Kernel, ...]:
+            one = self.linear("output_layer", tokens, self.job.model.hidden, outputs)
+            loss = Kernel(0.0, 3.0 * tokens * outputs * self.width)
+            return (*one.forward, loss, *one.backward)
+
+        count, rest = divmod(self.tokens, tokens)
+        every = chunk(tokens) * int(count) + (chunk(rest) if rest else ())
+        return ModuleWork(name="loss", forward=every, backward=())
 
     def _trained(self, name: str) -> bool:
         """Tell whether a product's weight is trained."""

@@ -128,7 +128,7 @@ class Setting(NamedTuple):
     symptom: the cause of slow steps that the setting is, by the names of `analysis.doctor`.
     at_first: the value of plans in files up to version 3; empty: any. beside: another setting and
     its value, where nothing is said of it beside other values than the first one. learns: it
-    changes what is trained or its arithmetic, so that no search takes another value than the user's.
+    changes what is trained or its arithmetic: searches have no other value than the user's.
     """
 
     name: str

@@ -65,6 +65,13 @@ def unusual(place: int, field: str, text: str) -> Label:
     return Label(place, words)
 
 
+def _loss(told: Told) -> str:
+    kernels = told.settings.kernels
+    if kernels.chunked_loss:
+        return "Liger's loss"
+    return "fused loss" if kernels.fused_loss else ""
+
+
 def _context(told: Told) -> str:
     """Return `cp 4 by a2a+p2p over 2`."""
     s, way = told.settings, CP_COMM.read(told.settings)
@@ -221,6 +228,7 @@ OVERLAP_SENDS = Label(
 SHARDING = Label(100, _sharding)
 GRADIENTS = Label(110, _of_types("gradients of {0.gradient} bytes"))
 MOMENTS = Label(120, _moments)
+LOSS = Label(140, _loss)
 OFFLOAD = Label(190, lambda t: _offload(t.settings))
 TUNING = Label(5, lambda t: _tuning(t.settings.tuning))
 CUDA_GRAPHS = Label(200, lambda t: _graphs(t.settings))

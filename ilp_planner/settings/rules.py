@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
-from ilp_planner.settings.values import MOMENTS
+from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
 from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
 from ilp_planner.specs.tuning import (
@@ -180,6 +180,8 @@ def check_states(job: TrainingJob) -> Iterator[Broken]:
         if count % optimizer.instances:
             have = f"states in {optimizer.instances} copies"
             yield Broken("optimizer", have, f"a divisor of {count} {what}")
+    if job.settings.kernels.chunked_loss:
+        yield Broken("loss", FUSED_LOSS.read(job.settings), "native or none")
     if optimizer.moment_format:
         yield Broken("moments", MOMENTS.read(job.settings), "fp32, bf16 or fp8")
         return

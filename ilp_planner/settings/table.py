@@ -44,6 +44,7 @@ from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
+    LIGER,
     OFFLOADED,
     OPERATORS,
     ORDERS,
@@ -72,6 +73,7 @@ GROUP_SIZE = "micro_batch_group_size"
 LOSS_FUSION, SEQUENCE = "cross_entropy_loss_fusion", "sequence_parallel"
 # Fields that readers of other systems' files name.
 SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.compiled"
+FUSED_FIELD, LOSS_FIELD = "settings.kernels.fused_loss", "settings.kernels.loss_kernel"
 MOMENTS_FIELD, FORMAT_FIELD = "settings.optimizer.moments", "settings.optimizer.moment_format"
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
@@ -610,23 +612,28 @@ SETTINGS = (
     ),
     Setting(
         "fused_loss",
-        OneOf(("native", "none")),
-        "The loss as one kernel, Megatron's own: native, none or both; native without this option.",
+        OneOf(("native", "none", LIGER)),
+        "The loss as one kernel: native, Megatron's own, or none; native without this option. "
+        "liger: with the output layer, in chunks of tokens (Liger's, by the Trainer).",
         "KERNEL",
+        only={LIGER: "torchtitan"},
         title="fused loss",
-        fields=("settings.kernels.fused_loss", "settings.kernels.loss_kernel"),
+        fields=(FUSED_FIELD, LOSS_FIELD),
         remark="Megatron-LM's own kernel; none for being asked alone",
         search={
-            "": Search(
-                FIXED, ("fused_loss no, loss_kernel te",), remark=OF_FIGURES, heard=("none",)
-            ),
+            "": Search(AS_ASKED, ("none",), (LIGER,), remark=BY_PEFT),
+            "torchtitan@0.2.2": Search(FIXED, ("none",), remark=OF_FIGURES),
             "megatron": Search(AS_ASKED, ("native",), ("none",)),
         },
         choice=values.FUSED_LOSS,
-        change=Change(3, ("none", "native")),
-        label=labels.unusual(140, "kernels.fused_loss", "fused loss"),
+        change=Change(3, ("none", "native", LIGER)),
+        label=labels.LOSS,
         at_first="none",
-        keys=(Key(MEGATRON, "kernels.fused_loss", LOSS_FUSION),),
+        keys=(
+            Key(MEGATRON, "kernels.fused_loss", LOSS_FUSION),
+            Key(TUNERS, "kernels.fused_loss"),
+            Key(TUNERS, "kernels.loss_kernel"),
+        ),
         job_option=JobOption(words={False: "none", True: "native"}),
     ),
     Setting(

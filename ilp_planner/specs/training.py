@@ -46,6 +46,7 @@ SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
 # Ways to keep Adam's moments beside plain numbers: in blocks of 8 bits, in pages that move between
 # the device and the host, or both (bitsandbytes' AdamW8bit, PagedAdamW and PagedAdamW8bit).
 BLOCKWISE, PAGED, BOTH_WAYS = "8bit", "paged", "paged-8bit"
+LIGER = "liger"  # Liger's cross-entropy with the output layer
 MOMENT_FORMATS = ("", BLOCKWISE, PAGED, BOTH_WAYS)
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 CP_COMMUNICATIONS = ("p2p", "all_gather", "a2a", "a2a+p2p")
@@ -232,7 +233,8 @@ class Kernels(HashedOnce):
     transformers has them. attention: `flash` (also TE's fused attention) or `unfused` (keeps scores
     of every pair of tokens). `local` with `flash` is the model code of before Megatron core.
     fused_loss: cross-entropy as one kernel; loss_kernel: whose, `te` (Transformer Engine's, in
-    place) or `native` (Megatron's default, with a copy in fp32). fused_dropout, fused_activation,
+    place), `native` (Megatron's default, with a copy in fp32) or `liger` (Liger's, with the output
+    layer, in chunks of tokens). fused_dropout, fused_activation,
     fused_permute, grouped_experts: likewise for bias-dropout-add, bias-SwiGLU, token permutation
     and experts. capacity: a routed expert takes at most this many times its even share of tokens;
     0: all that come. pad_to_capacity: and always exactly so many. imbalance: an assumption: the
@@ -283,6 +285,11 @@ class Kernels(HashedOnce):
     deferred_output: bool = False
     overlap_shared: bool = False
     deferral_limit: int = 0
+
+    @property
+    def chunked_loss(self) -> bool:
+        """The output layer and the loss run together, a chunk of tokens after the other."""
+        return self.fused_loss and self.loss_kernel == LIGER
 
     @property
     def fullest(self) -> float:
@@ -428,9 +435,9 @@ class Settings(HashedOnce):
 
     @property
     def by_trainer(self) -> bool:
-        """Whether training systems without adapters, frozen parts or other moments leave the job to
-        PEFT and Hugging Face's Trainer."""
-        return bool(self.tuning or self.optimizer.moment_format)
+        """Whether training systems without adapters, frozen parts, other moments or a loss in
+        chunks leave the job to PEFT and Hugging Face's Trainer."""
+        return bool(self.tuning or self.optimizer.moment_format or self.kernels.chunked_loss)
 
     @property
     def bits(self) -> int:

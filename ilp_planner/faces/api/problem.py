@@ -78,7 +78,8 @@ def problem(
         numbers of sharded copies, one or several. schedule: of the pipeline, some of `1f1b`
         (interleaved if ranks have several virtual stages), `interleaved-zb`, `zb-v` and
         `dualpipe-v` (divided backward passes).
-    overlap: `data`, if nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
+    overlap: `data`, if nothing is said, or `none`. fused_loss: `native`, likewise, `none`,
+        or `liger` (by PEFT and the Trainer).
     gradients, moments: types, `fp32` alone if nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
     tensor_overlap, expert_overlap: `on`, `off` or both, `off` if nothing is said. cuda_graphs: some

@@ -284,17 +284,20 @@ def next_steps(problem: Problem[Any], result: Result, saved_to: Path | None) -> 
 
 
 def runtime_for(problem: Problem[Any], plan: AnyPlan) -> str:
-    """Return the training system that a plan is for and can be written for; empty: none."""
+    """Return the training system that a plan is for and can be written for: that of its space, or
+    PEFT with the Trainer; empty: none."""
     from ilp_planner.formats.exports import EXPORTS, Target, expected_of, export_job, runtime_of
     from ilp_planner.formats.megatron.plan import job_of_plan
 
-    name = problem.space.name
-    if problem.spec is None or name.partition("@")[0] not in EXPORTS:
+    own = problem.space.name
+    if problem.spec is None or own.partition("@")[0] not in EXPORTS:
         return ""
-    try:
-        job = job_of_plan(plan, problem.spec, problem.cluster)
-        expected = expected_of(plan, job, Target(problem.spec, problem.cluster))
-        export_job(runtime_of(name), job, "run", expected)
-    except PlanError:
-        return ""
-    return name
+    for name in (own, "peft"):
+        try:
+            job = job_of_plan(plan, problem.spec, problem.cluster)
+            expected = expected_of(plan, job, Target(problem.spec, problem.cluster))
+            export_job(runtime_of(name), job, "run", expected)
+        except PlanError:
+            continue
+        return name
+    return ""

@@ -28,10 +28,10 @@ from ilp_planner.formats.imported.table import (
     System,
 )
 from ilp_planner.formats.megatron.values import STEPS
-from ilp_planner.settings.table import CP_COMM, FORMAT_FIELD, MOMENTS_FIELD
+from ilp_planner.settings.table import CP_COMM, FORMAT_FIELD, FUSED_FIELD, LOSS_FIELD, MOMENTS_FIELD
 from ilp_planner.settings.values import MOMENT_BYTES
 from ilp_planner.specs.lengths import JOINED, LONGEST, PACKED
-from ilp_planner.specs.training import BLOCKWISE, BOTH_WAYS, PAGED
+from ilp_planner.specs.training import BLOCKWISE, BOTH_WAYS, LIGER, PAGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,6 +112,13 @@ def _finish(reading: Reading, version: int | None = None) -> None:
     if kind := FORMATS.get(str(given.get("optim")).lower(), ""):
         reading.say(MOMENTS_FIELD, MOMENT_BYTES[kind])
         reading.say(FORMAT_FIELD, kind)
+        _eager(reading)
+    if any(truth(given.get(key)) for key in ("use_liger_kernel", "enable_liger_kernel")):
+        reading.say(FUSED_FIELD, True)
+        reading.say(LOSS_FIELD, LIGER)
+        reading.remarks.append(
+            "Liger's kernels of norms, rotations and activations are counted as PyTorch's own"
+        )
         _eager(reading)
     if way == "lora":
         _adapters(reading)
@@ -362,8 +369,7 @@ TRAINER: dict[str, Says] = {
         ("flash_attn", "attn_implementation", "attn_impl"),
         Uncounted("attention without flash kernels; counted with them", FLASH),
     ),
-    "use_liger_kernel": Uncounted("kernels of Liger"),
-    "enable_liger_kernel": Uncounted("kernels of Liger"),
+    **dict.fromkeys(("use_liger_kernel", "enable_liger_kernel"), only(True, False)),
     "use_unsloth": Uncounted("kernels of Unsloth"),
     "use_galore": only(False, otherwise="false: GaLore's optimizer is not modelled"),
     "use_apollo": only(False, otherwise="false: APOLLO's optimizer is not modelled"),

@@ -8,10 +8,11 @@ from ilp_planner.base.errors import PlanError
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import Key
 from ilp_planner.settings.keys import wordless
-from ilp_planner.settings.table import MOMENTS_FIELD
-from ilp_planner.settings.values import MOMENTS
+from ilp_planner.settings.table import LOSS_FIELD, MOMENTS_FIELD
+from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
 from ilp_planner.specs.pipeline_layout import LayoutStage
 from ilp_planner.specs.training import (
+    LIGER,
     MOMENT_FORMATS,
     OPERATORS,
     ORDERS,
@@ -199,6 +200,21 @@ def check_moments(job: TrainingJob, tool: str) -> None:
     if types not in ("fp32", *MOMENT_FORMATS):
         raise Unfit(MOMENTS_FIELD, attrgetter(MOMENTS_FIELD)(job)).but(
             f"{tool} keeps both of Adam's in fp32, 8 bytes together", "moments = 8"
+        )
+
+
+def check_loss(job: TrainingJob, tool: str) -> None:
+    """Refuse Megatron-LM's and Transformer Engine's kernel of the loss.
+
+    Raises
+    ------
+    PlanError: with the kernel.
+    """
+    kernel = FUSED_LOSS.read(job.settings)
+    if kernel not in ("none", LIGER):
+        raise Unfit(LOSS_FIELD, kernel).but(
+            f"{tool} has PyTorch's cross-entropy, or Liger's by the Trainer",
+            f"{LOSS_FIELD} = {LIGER}",
         )
 
 

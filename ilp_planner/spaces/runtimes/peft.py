@@ -5,11 +5,12 @@ The limits come from `transformers/trainer.py` 5, `accelerate/utils/dataclasses.
 pages; where FSDP shares states, those of 8 bits are torchao's (`optim/adam.py` 0.17).
 """
 
-from ilp_planner.settings.table import FORMAT_FIELD
+from ilp_planner.settings.table import FORMAT_FIELD, LOSS_FIELD
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.spaces.runtimes.limits import (
     Unfit,
     check_batch,
+    check_loss,
     check_moments,
     check_plain_kernels,
 )
@@ -29,12 +30,15 @@ def check_peft(job: TrainingJob) -> None:
     """
     check_batch(job)
     check_plain_kernels(job, TOOL)
+    check_loss(job, TOOL)
     s, tuning = job.settings, job.settings.tuning
     for field, degree in (
         ("tp", job.tp), ("pp", job.pp), ("settings.cp", s.cp), ("settings.ep", s.ep),
     ):  # fmt: skip
         if degree > 1:
             own = "settings.tuning" if tuning else FORMAT_FIELD
+            if not tuning and s.kernels.chunked_loss:
+                own = LOSS_FIELD
             raise Unfit(field, degree).but(
                 f"{own} is of {TOOL}, which has replicas alone", f"{field} = 1"
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
-from ilp_planner.spaces.runtimes.limits import check_moments
+from ilp_planner.spaces.runtimes.limits import check_loss, check_moments
 from ilp_planner.spaces.runtimes.peft import check_peft
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.checked import CheckedRuntime
@@ -39,6 +39,7 @@ class DeepSpeed(CheckedRuntime):
         """Refuse a job that DeepSpeed cannot run: a PlanError with its limit."""
         check_deepspeed(job)
         check_moments(job, self.title)
+        check_loss(job, self.title)
         if job.settings.by_trainer:
             check_peft(job)
 

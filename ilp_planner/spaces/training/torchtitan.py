@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import PIPELINES
 from ilp_planner.settings.keys import wordless
-from ilp_planner.spaces.runtimes.limits import Unfit, check_moments, nearest_word
+from ilp_planner.spaces.runtimes.limits import (
+    Unfit,
+    check_loss,
+    check_moments,
+    nearest_word,
+)
 from ilp_planner.spaces.runtimes.peft import check_peft
 from ilp_planner.spaces.runtimes.torchtitan import TOOL as EARLIER_TOOL
 from ilp_planner.spaces.runtimes.torchtitan import alone, check_torchtitan
@@ -90,6 +95,7 @@ class Torchtitan(CheckedRuntime):
             check_peft(job)
         else:
             check_moments(job, self.title)
+            check_loss(job, self.title)
             self._check_samples(job)
             self.check_release(job)
         optimizer = job.settings.optimizer

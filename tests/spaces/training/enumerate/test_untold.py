@@ -249,11 +249,11 @@ def test_what_no_runtime_but_megatron_is_told() -> None:
 def test_a_refusal_names_the_setting_what_was_found_and_what_the_runtime_does() -> None:
     problem, plan = planned("torchtitan", "dense")
     assert plan.settings is not None
-    settings = with_fields(plan.settings, {"kernels.fused_loss": True})
+    settings = with_fields(plan.settings, {"kernels.fused_softmax": False})
     (broken,) = evaluate(problem, replace(plan, settings=settings)).violations
     assert str(broken) == (
-        "plan: fused loss: found settings.kernels.fused_loss true, expected false, as torchtitan "
-        "0.3.0 has no setting for it"
+        "plan: fused softmax: found settings.kernels.fused_softmax false, expected true, as "
+        "torchtitan 0.3.0 has no setting for it"
     )
 
 
