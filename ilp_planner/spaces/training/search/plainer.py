@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.team import Team, together
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
-from ilp_planner.spaces.training.bounds.variant import bounded_variants, never_fits
+from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, even_ends, fits_layout
 from ilp_planner.spaces.training.enumerate.partition import best_cut
 from ilp_planner.spaces.training.enumerate.plainness import (
@@ -66,11 +66,13 @@ class Within(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What may be asked of a variant of a part, by the part's number. equal: seconds that a plan of
-    equal stages may take. limit: that any plan has to undercut; 0.0: no other is of interest."""
+    """What may be asked of a variant of a part, by the part's number. bound: seconds that its plans
+    take at least. equal: that a plan of equal stages may take. limit: that any plan has to
+    undercut; 0.0: no other is of interest."""
 
     number: int
     variant: Variant
+    bound: float
     equal: float
     limit: float
 
@@ -121,7 +123,7 @@ def _offer(
             if alike and (chosen is fastest or not chosen.grades[-1]):
                 limit = 0.0
             if bound < equal:
-                asked.append((plain, Question(number, variant, equal, limit)))
+                asked.append((plain, Question(number, variant, bound, equal, limit)))
         answers = _answers(team, [question for _, question in asked])
         for (plain, question), one in zip(asked, answers, strict=True):
             if plain > preference.chosen.grades[:-1]:
@@ -173,12 +175,13 @@ def _in_order(
 def _look(part: MegatronPart, question: Question, goon: Callable[[], bool]) -> Found:
     """Look for plans of a variant."""
     variant = question.variant
-    if never_fits(part, variant):
+    least = crowded_bound(part, variant)
+    if least > max(question.equal, question.limit):
         return Found()
     even = even_ends(part, variant)
     if even and not _is_plan(part, variant, even, question.equal):
         even = ()
-    if not question.limit or part.bound(variant) >= question.limit:
+    if max(least, question.bound) >= question.limit:
         return Found(even)
     cut = _best(part, variant, question.limit, goon).cut
     return Found(even, () if cut is None else cut.ends)
