@@ -11,7 +11,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
-from ilp_planner.schedule.formulas import rank_of_stage, schedule_of
+from ilp_planner.schedule.formulas import DIVIDED, rank_of_stage, schedule_of
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
@@ -19,9 +19,10 @@ from ilp_planner.spaces.training.enumerate.variants import (
     Variant,
     block_layers,
     block_of,
+    most_virtual,
 )
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
-from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST, LAST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +105,43 @@ def tried_one_by_one(part: MegatronPart, pipeline: Variant) -> bool:
     """Tell whether there are layouts whose own bounds are higher than those of a variant."""
     one_layout = part.problem.constraints.one_layout is not None
     return not (one_layout or part.spread(pipeline) or pipeline.remainder == ANYHOW)
+
+
+def fill_factor(part: MegatronPart) -> float:
+    """Return how many times the work of one micro-batch on all ranks an iteration takes at least:
+    all micro-batches on every rank's share, and the filling of the pipeline.
+
+    It is the least of the bounds of a part's schedules (`_passes`) for work of one second, of which
+    nothing is known but that layers have equal shares, if they are alike on ranks that are.
+    """
+    asked, runtime = part.problem.constraints, part.costs.runtime
+    divided = (n for n in runtime.schedules if n in DIVIDED and asked.allows("schedule", n))
+    if asked.layout is not None or any(divided):
+        return part.micro_batches / part.degrees.pp
+    most = most_virtual(part)
+    alike = most > 1 and part.alike
+    even = alike and len(part.ranks.distinct) == 1
+    return _fill_factor(
+        part.micro_batches, part.degrees.pp, most, part.costs.model.layers, alike, even
+    )
+
+
+@lru_cache(maxsize=4096)
+def _fill_factor(
+    micro_batches: int, pp: int, most: int, layers: int, alike: bool, even: bool
+) -> float:
+    """Return the result of `fill_factor`. most: virtual stages of a rank. alike: layers are spread
+    over them. even: no layer has more than its share of the work."""
+    share = 1 / layers if even else INFINITE
+    least = LeastWork(1.0, 0.0, 0.0, 0.0, share, 0.0, 0.0)
+    found = INFINITE
+    for virtual in range(1, most + 1):
+        spread = virtual == 1 or alike
+        for remainder in (FIRST, LAST, ALONE) if alike and virtual > 1 else (FIRST,):
+            fair = spread and remainder == FIRST
+            how = _passing(micro_batches, pp, virtual, spread, fair, remainder == ALONE)
+            found = min(found, _passes(how, 1 / pp, 1.0, least))
+    return found
 
 
 def _one_by_one(part: MegatronPart) -> bool:

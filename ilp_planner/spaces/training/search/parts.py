@@ -25,7 +25,12 @@ from ilp_planner.job.states import adapter_widths, frozen_width, state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule.formulas import DIVIDED, schedule_of
 from ilp_planner.spaces.training.bounds.cut_tables import cut_tables
-from ilp_planner.spaces.training.bounds.variant import least_bound, variant_bound
+from ilp_planner.spaces.training.bounds.variant import (
+    fill_factor,
+    least_bound,
+    variant_bound,
+)
+from ilp_planner.spaces.training.bounds.work import sample_seconds
 from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.keeping import keeps, rank_of
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
@@ -186,6 +191,8 @@ class MegatronPart:
     def alike(self) -> bool:
         """All layers are of one kind, and take equally long, steps of the optimiser included:
         layers of a profile may not."""
+        if self.costs.profile is None:
+            return len(set(self.job.layer_kinds)) == len(set(self.ranks.stays_exact)) == 1
         layers, syncs = self.elements[:, :, 1:-1], self.syncs[:, 2:-1]
         return len(set(self.job.layer_kinds)) == 1 and bool(
             (layers == layers[:, :, :1]).all() and (syncs == syncs[:, :1]).all()
@@ -325,17 +332,30 @@ class MegatronPart:
         """Return the seconds that a micro-batch takes at least, without any message."""
         return self.ranks.least_alone
 
+    def least_products(self) -> float:
+        """Return the seconds of a micro-batch's products at least, on all ranks of a replica."""
+        d, known = self.degrees, self.costs.own.on(self.problem.cluster)
+        if "products" not in known:
+            known["products"] = sample_seconds(self.problem)
+        return float(known["products"]) * d.micro_batch / (d.tp * d.cp)
+
     def earliest_bound(self, least: float) -> float:
         """Return a lower bound in seconds of the part's plans: all kernels of all micro-batches,
-        divided evenly, without any message. least: what `least_alone` returns."""
-        return self.micro_batches * least / self.degrees.pp
+        divided evenly, without any message. least: what `least_alone` or `least_products`
+        returns."""
+        return self.fill_factor * least
 
     def trivial_bound(self) -> float:
         """Return a lower bound in seconds of the part's plans, without its elements: all work of
         all micro-batches, divided evenly."""
         if not self.fits_at_all:
             return NEVER
-        return self.micro_batches * self.ranks.least_work / self.degrees.pp
+        return self.fill_factor * self.ranks.least_work
+
+    @cached_property
+    def fill_factor(self) -> float:
+        """How many times the work of one micro-batch an iteration takes at least."""
+        return fill_factor(self)
 
     def least_bound(self) -> float:
         """Return a lower bound in seconds of the part's plans."""

@@ -302,11 +302,19 @@ class MegatronSearch:
         return True
 
     def bound_first(self, numbers: Sequence[int]) -> bool:
-        """Bound parts by their kernels; tell whether there was time for all."""
+        """Bound parts by their products, and by their kernels where that leaves them open; tell
+        whether there was time for all."""
         alike: dict[tuple[object, ...], list[int]] = {}
+        room = self.cutoff * (1 - self.gap)
         for number in numbers:
-            if self.bounds[number] <= self.floor:
-                alike.setdefault(self.parts[number].alone, []).append(number)
+            if self.bounds[number] > self.floor:
+                continue
+            part = self.parts[number]
+            least = part.earliest_bound(part.least_products())
+            if least >= room:
+                self.take_arithmetic(number, least)
+            else:
+                alike.setdefault(part.alone, []).append(number)
         known = shared_of(self.parts[0].costs.model).known_least() if alike else {}
         unknown = [key for key in alike if key not in known]
         answers = self.ask([Entry(0.0, alike[key][0], UNBOUNDED) for key in unknown])
@@ -316,10 +324,13 @@ class MegatronSearch:
             known[key] = least
         for key, group in alike.items():
             for number in group:
-                self.bounds[number] = max(self.floor, self.parts[number].earliest_bound(known[key]))
-                self.sources[number] = ARITHMETIC
-                self.raised(number)
+                self.take_arithmetic(number, self.parts[number].earliest_bound(known[key]))
         return self.goon()
+
+    def take_arithmetic(self, number: int, bound: float) -> None:
+        """Take the first bound of a part, in seconds."""
+        self.bounds[number], self.sources[number] = max(self.floor, bound), ARITHMETIC
+        self.raised(number)
 
     # ---- questions that any process may answer --------------------------------------------------
 

@@ -5,10 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ilp_planner.base.numerics import NEVER
 from ilp_planner.faces.api.problem import problem
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.problem import Problem
+from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound, never_fits
 from ilp_planner.spaces.training.enumerate.layouts import fits_layout, layout_bounds, layouts_of
@@ -18,8 +22,9 @@ from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.spaces.training.search.search import MegatronSearch
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST
-from tests.examples import for_each
+from tests.examples import examples, for_each
 from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
+from tests.random_problems import small_problems
 from tests.runtime_cases import runtime_problem
 
 MODEL = {"layers": 8, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
@@ -188,14 +193,61 @@ def test_bounds_of_all_recomputed_layers_at_once_are_those_of_each(options: dict
     assert len(seen) >= 5
 
 
-@for_each("runtime", ["megatron", "torchtitan", "deepspeed"])
-def test_bounds_of_parts_only_rise(runtime: str) -> None:
-    """The first one leaves messages out, the next one sees no single element."""
-    problem = runtime_problem(runtime, cluster=small_cluster(2, 2, between=2e9), global_batch=16)
-    for part in megatron_parts(problem, problem.costs):
+def assert_bounds_rise(problem: Problem[Any], every: int = 1) -> int:
+    """The first one has products alone, the next one all kernels, the next one messages, and none
+    of them single elements; return how many parts know that pipelines have to fill."""
+    filled = 0
+    for part in megatron_parts(problem, problem.costs)[::every]:
+        factor, pp = part.fill_factor, part.degrees.pp
+        products = part.earliest_bound(part.least_products())
         least, trivial = part.earliest_bound(part.least_alone()), part.trivial_bound()
+        assert factor >= part.micro_batches / pp * (1 - 1e-12)
+        assert products <= least * (1 + 1e-12)
         assert 0 < least <= trivial * (1 + 1e-12)
         assert trivial <= part.least_bound() * (1 + 1e-12)
+        filled += factor > part.micro_batches / pp * (1 + 1e-9)
+    return filled
+
+
+@for_each("runtime", ["megatron", "torchtitan", "deepspeed"])
+@for_each("slow", [0, 1])
+def test_bounds_of_parts_only_rise(runtime: str, slow: int) -> None:
+    cluster = small_cluster(2, 2, slow=slow, between=2e9)
+    filled = assert_bounds_rise(runtime_problem(runtime, cluster=cluster, global_batch=16))
+    assert bool(filled) == (runtime != "torchtitan")  # whose divided backward passes fill at once
+
+
+@examples(12)
+@given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
+def test_bounds_of_parts_of_any_problem_only_rise(data: st.DataObject, space: str) -> None:
+    assert_bounds_rise(data.draw(small_problems(space)), every=5)
+
+
+@for_each(
+    ("model", "gpus", "options"),
+    [
+        ("mixtral-8x7b", "32xH100", {}),
+        ("deepseek-v3", "256xH100", {}),
+        ("llama3-8b", "16xB200", {"precision": "mxfp8"}),
+        ("llama3-8b", "16xH100", {"space": "torchtitan"}),
+    ],
+)
+def test_bounds_of_parts_of_known_models_only_rise(
+    model: str, gpus: str, options: dict[str, Any]
+) -> None:
+    asked = problem(model, gpus=gpus, global_batch=64, **{"space": "megatron", **options})
+    assert_bounds_rise(asked, every=61)
+
+
+@examples(12)
+@given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
+def test_layers_of_one_kind_take_equally_long(data: st.DataObject, space: str) -> None:
+    """To the last digit, steps of the optimiser and messages of shards included."""
+    some = data.draw(small_problems(space))
+    for part in megatron_parts(some, some.costs)[::5]:
+        layers, syncs = part.elements[:, :, 1:-1], part.syncs[:, 2:-1]
+        equal = bool((layers == layers[:, :, :1]).all() and (syncs == syncs[:, :1]).all())
+        assert part.alike == (equal and len(set(part.job.layer_kinds)) == 1)
 
 
 def test_the_least_bound_of_a_part_is_that_of_all_its_variants_whenever_it_is_asked() -> None:
