@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 from ilp_planner.job.attention import (
     legacy,
@@ -246,17 +247,26 @@ def _routed(job: TrainingJob) -> Module:
     return Module(
         name="experts",
         children=(
-            Module(name="linear_fc1", weights=_each(job, shapes["linear_fc1"], local), kept=first),
+            Module(
+                name="linear_fc1",
+                weights=_each(job.model.bias, shapes["linear_fc1"], local),
+                kept=first,
+            ),
             Module(name="activation_func", kept=activation),
-            Module(name="linear_fc2", weights=_each(job, shapes["linear_fc2"], local), kept=second),
+            Module(
+                name="linear_fc2",
+                weights=_each(job.model.bias, shapes["linear_fc2"], local),
+                kept=second,
+            ),
         ),
     )
 
 
-def _each(job: TrainingJob, shape: tuple[int, int], local: int) -> tuple[Weight, ...]:
+@lru_cache(maxsize=256)
+def _each(biased: bool, shape: tuple[int, int], local: int) -> tuple[Weight, ...]:
     """Return the weights of a grouped product: one, and a bias, for each expert."""
     weights = [Weight(name=f"weight{i}", shape=shape, expert=True) for i in range(local)]
-    if job.model.bias:
+    if biased:
         weights += [Weight(name=f"bias{i}", shape=shape[:1], expert=True) for i in range(local)]
     return tuple(weights)
 

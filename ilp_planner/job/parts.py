@@ -68,12 +68,19 @@ from ilp_planner.job.tuning import (
 from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.layer_kinds import ATTENTION as BY_SCORES
 from ilp_planner.specs.layer_kinds import BY_NAME, EXPERTS, LAYER_KINDS
-from ilp_planner.specs.training import OPERATORS, ORDERS, Recompute, TrainingJob
+from ilp_planner.specs.training import (
+    OPERATORS,
+    ORDERS,
+    OptimizerSettings,
+    Recompute,
+    TrainingJob,
+)
 from ilp_planner.specs.tuning import FORWARD_ONLY, TunedLayer, trains_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ilp_planner.job.counts import Count
     from ilp_planner.job.modules import Kept, Module
     from ilp_planner.job.work import ModuleWork
 
@@ -331,6 +338,7 @@ class MemoryParts:
 
 
 Known = dict[object, Any]
+JOB = "job"
 
 
 def memory_parts(job: TrainingJob, known: Known | None = None) -> MemoryParts:
@@ -340,12 +348,44 @@ def memory_parts(job: TrainingJob, known: Known | None = None) -> MemoryParts:
     """
     job, known = _on_device(job), {} if known is None else known
     found = _states(job, known)
-    seen = known.setdefault(("activations", *_divided(job)), {})
+    seen = _seen_activations(job, known)
     parts = dict.fromkeys(KINDS, Part())
     again = job.settings.recompute
     for kind, own in found.parts.items():
         parts[kind] = replace(own, **_activations(job, kind, again, seen)._asdict())
     return with_layout(replace(found, parts=parts, checkpoint=checkpoint(job).size), job)
+
+
+def memory_of_each(job: TrainingJob, every: Sequence[Recompute], known: Known) -> MemoryParts:
+    """Return the memory of each part of a job's model with several recomputations of no whole
+    layers at once: activations that differ are arrays [recomputations, 1, 1].
+
+    job: with any recomputation. known: as in `memory_parts`.
+    """
+    import numpy as np
+
+    job = _on_device(job)
+    found, seen = _states(job, known), _seen_activations(job, known)
+    parts = dict.fromkeys(KINDS, Part())
+    for kind, own in found.parts.items():
+        rows = [_activations(job, kind, again, seen) for again in every]
+        columns: dict[str, Any] = {
+            name: column[0] if len({*column}) == 1 else np.array(column)[:, None, None]
+            for name, column in zip(Activations._fields, zip(*rows, strict=True), strict=True)
+        }
+        parts[kind] = replace(own, **columns)
+    plain = replace(job, settings=replace(job.settings, recompute=Recompute()))
+    return with_layout(replace(found, parts=parts), plain)
+
+
+def _seen_activations(job: TrainingJob, known: Known) -> Known:
+    """Return what is known of a job's activations, by kind and recomputation: the same of jobs that
+    divide states otherwise, and the first one of these by `JOB`."""
+    settings = replace(job.settings, optimizer=OptimizerSettings())
+    job = replace(job, settings=settings)
+    found: Known = known.setdefault(("activations", *_divided(job)), {})
+    found.setdefault(JOB, job)
+    return found
 
 
 def _divided(job: TrainingJob) -> tuple[object, ...]:
@@ -521,16 +561,17 @@ def _frozen(job: TrainingJob, module: Module) -> float:
 
 
 class Activations(NamedTuple):
-    """What a micro-batch keeps of a part, as `Part` has it."""
+    """What a micro-batch keeps of a part, as `Part` has it: numbers, or a column of each with a
+    row for every recomputation."""
 
-    kept: float
-    waiting: float
-    moved: float
-    ahead: float
-    captured: float
-    moment: float
-    again: float
-    chunk: float
+    kept: Count
+    waiting: Count
+    moved: Count
+    ahead: Count
+    captured: Count
+    moment: Count
+    again: Count
+    chunk: Count
 
 
 def layer_activations(job: TrainingJob, known: Known) -> Callable[[Recompute, int], Activations]:
@@ -540,7 +581,7 @@ def layer_activations(job: TrainingJob, known: Known) -> Callable[[Recompute, in
     job: with any recomputation. known: as in `memory_parts`.
     """
     job = _on_device(job)
-    seen = known.setdefault(("activations", *_divided(job)), {})
+    seen = _seen_activations(job, known)
     return lambda again, kind: _activations(job, LAYER_KINDS[kind].name, again, seen)
 
 
@@ -552,6 +593,7 @@ def _activations(job: TrainingJob, kind: str, again: Recompute, seen: Known) -> 
     names = tuple(name for name in again.modules if name not in others)
     key = kind, again.granularity == "full", again.distribute, names
     if key not in seen:
+        job = seen[JOB]
         job = replace(job, settings=replace(job.settings, recompute=again))
         module = make(job)
         moved = _moved(job, kind, module)

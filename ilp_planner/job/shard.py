@@ -1,6 +1,7 @@
 """The sizes that one rank of a training job sees: tokens, heads and columns of its shard."""
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from ilp_planner.specs.training import TrainingJob
@@ -92,6 +93,7 @@ def part(whole: int, ways: int) -> int:
     return -(-whole // ways)
 
 
+@lru_cache(maxsize=64)  # asked by every module of a job
 def shard_of(job: TrainingJob) -> Shard:
     """Return the sizes on each rank of a job.
 

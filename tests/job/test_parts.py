@@ -10,16 +10,38 @@ from hypothesis import strategies as st
 from ilp_planner.job.decoder import layer_module
 from ilp_planner.job.operators import outputs_needed
 from ilp_planner.job.overheads import flow
-from ilp_planner.job.parts import KINDS, Part, memory_parts
+from ilp_planner.job.parts import (
+    JOB,
+    KINDS,
+    Part,
+    _activations,
+    _kinds,
+    memory_of_each,
+    memory_parts,
+)
 from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.states import OF_MATRICES, stepped_width
-from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.schedule.formulas import PIPELINES, USUAL
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
+from ilp_planner.specs.training import (
+    SHARDINGS,
+    Kernels,
+    Offload,
+    OptimizerSettings,
+    Recompute,
+    TrainingJob,
+)
+from tests.examples import examples
 from tests.training_jobs import gpt, job, jobs, llama, settings
 
+SOME = (
+    Recompute(),
+    Recompute(granularity="selective"),
+    Recompute(granularity="selective", modules=("layernorm",)),
+    Recompute(granularity="selective", modules=("mlp", "moe_act")),
+)
 MIXTURE = Experts(count=8, top_k=2, ffn=96, dense_first=1)
 
 
@@ -117,3 +139,37 @@ def test_parts_are_the_same_with_what_is_known_of_other_replicas_and_ranks(
     known: dict[object, Any] = {}
     for each in (one, other, one):
         assert memory_parts(each, known) == memory_parts(each)
+
+
+@examples(40)
+@given(case=jobs())
+def test_the_memory_of_several_recomputations_is_that_of_each(case: TrainingJob) -> None:
+    together = memory_of_each(case, SOME, {})
+    for row, again in enumerate(SOME):
+        alone = memory_parts(replace(case, settings=replace(case.settings, recompute=again)))
+        assert (together.method, together.size) == (alone.method, alone.size)
+        for kind, part in alone.parts.items():
+            for field in fields(Part):
+                found = getattr(together.parts[kind], field.name)
+                own = found[row, 0, 0] if hasattr(found, "shape") else found
+                assert own == getattr(part, field.name), (kind, field.name)
+
+
+@examples(40)
+@given(
+    case=jobs(),
+    sharding=st.sampled_from(SHARDINGS),
+    rest=st.sampled_from([{"moments": 0}, {"gradient": 2, "master": 0}, {"from_master": True}]),
+    schedule=st.sampled_from(PIPELINES),
+)
+def test_activations_do_not_depend_on_the_states_of_the_optimiser(
+    case: TrainingJob, sharding: str, rest: dict[str, Any], schedule: str
+) -> None:
+    assume(not (sharding == "optimizer" and "from_master" in rest))
+    plain = replace(case, settings=replace(case.settings, schedule=schedule))
+    optimizer = OptimizerSettings(sharding=sharding, **rest)
+    other = replace(plain, settings=replace(plain.settings, optimizer=optimizer))
+    for again in SOME:
+        for kind in _kinds(case):
+            first, second = (_activations(one, kind, again, {JOB: one}) for one in (plain, other))
+            assert first == second

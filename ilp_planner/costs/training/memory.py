@@ -211,9 +211,10 @@ def most_by_states(
     flights: Sequence[int] = (),
 ) -> NDArray[np.float64]:
     """Return an upper bound on the result of `most_layers` for a job that recomputes no whole
-    layers, [ranks]: of states, and of what layers keep, which is asked in no time.
+    layers, [recomputations, ranks]: of states, and of what layers keep, which is asked in no time.
 
-    parts: of a job with any recomputation. kept: of each kind of layer, as the job recomputes.
+    parts: of a job with any recomputation. kept: of each kind of layer, as the job recomputes, with
+    a column [recomputations, 1] of each figure.
     flights: micro-batches of all its layers that each rank holds at once; by default, as in 1F1B.
 
     A peak has at least the states of a rank and what its micro-batches in flight keep, pools of
@@ -230,7 +231,7 @@ def most_by_states(
     edges[-1] += _states(kinds["output"])
     alone = sum(outside(job, 0.0).values())
     share = 1.0 + sum(outside(job, 1.0).values()) - alone  # of a peak, with all that grows with it
-    moment = min(0.0, *(one.moment for one in kept.values()))
+    moment = np.minimum.reduce([np.zeros_like(own.moment), *(one.moment for one in kept.values())])
     room = (np.array(limits) * (1 + FINE_ROUNDING) - alone) / share - edges - moment
     found: NDArray[np.float64] = np.where(room < 0, -1e6, room / np.maximum(each, 1e-9))
     return found

@@ -11,6 +11,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
+from ilp_planner.job.parts import Activations
 from ilp_planner.schedule.formulas import DIVIDED, rank_of_stage, schedule_of
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
@@ -25,10 +26,11 @@ from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST, LAST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from ilp_planner.job.memory import MemoryParts
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.training import Recompute
 
@@ -526,8 +528,25 @@ def most_of_a_rank(part: MegatronPart, variant: Variant) -> int:
     elif again.method == "block":
         size = min(again.layers * variant.virtual, layers)
     if kind not in part.crowded:
-        part.crowded[kind] = _crowded(part, again)
+        look_at_memory(part, (variant,))
     return part.crowded[kind][size - 1]
+
+
+def look_at_memory(part: MegatronPart, variants: Iterable[Variant]) -> None:
+    """Find out how many layers some rank has at least (`most_of_a_rank`) with the recomputations of
+    several variants at once; divided ones aside."""
+    unknown: dict[tuple[object, ...], Recompute] = {}
+    for variant in variants:
+        kind = kind_of(variant)
+        if variant.divided or kind in part.crowded:
+            continue
+        if variant.recompute.granularity == "full":
+            part.crowded[kind] = _crowded_whole(part, variant.recompute)
+        else:
+            unknown[kind] = variant.recompute
+    if unknown:
+        for kind, count in zip(unknown, _crowded(part, [*unknown.values()]), strict=True):
+            part.crowded[kind] = [count]
 
 
 def crowded_bound(part: MegatronPart, variant: Variant) -> float:
@@ -556,10 +575,10 @@ def _overfills(part: MegatronPart, variant: Variant) -> bool:
     """Tell whether memory rules out a schedule with divided backward passes, by what ranks hold at
     least: a micro-batch of all their virtual stages, and more where the schedule says so."""
     pp = part.degrees.pp
-    if _ruled_out(part, NOTHING, (1,) * pp):
-        return True
     shape = part.micro_batches, pp, variant.virtual, variant.schedule
-    return _ruled_out(part, NOTHING, _held_of_all(*shape))
+    return any(
+        _ruled_out(part, (NOTHING,), flights).all() for flights in ((1,) * pp, _held_of_all(*shape))
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -570,26 +589,46 @@ def _held_of_all(micro_batches: int, pp: int, virtual: int, name: str) -> tuple[
     return tuple(max(1, *(min(mix[:virtual]) for mix in own)) for own in mixes)
 
 
-def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
-    """Return the result of `most_of_a_rank` for a recomputation in 1F1B: one number, or, if the
-    first layers of each rank are recomputed, one for every number of them from 1."""
+def _crowded(part: MegatronPart, every: Sequence[Recompute]) -> list[int]:
+    """Return the result of `most_of_a_rank` for recomputations of no whole layers in 1F1B."""
     kinds = part.job.layer_kinds
-    if again.granularity != "full" and _ruled_out(part, again):
-        return [len(kinds) + 1]
-    parts = part.memory(Variant(1, again))
+    found = np.full(len(every), len(kinds) + 1)
+    left = np.flatnonzero(~_ruled_out(part, every))
+    if left.size:
+        parts = part.costs.memory_of_each(
+            part.bare.job, [every[place] for place in left.tolist()], part.problem.cluster
+        )
+        found[left] = _fullest(part, parts, left.size)
+    return [int(one) for one in found]
+
+
+def _crowded_whole(part: MegatronPart, again: Recompute) -> list[int]:
+    """Return the result of `most_of_a_rank` for a recomputation of whole layers in 1F1B: one
+    number, or, if the first layers of each rank are recomputed, one for every number of them from
+    1."""
+    sizes = range(1, len(part.job.layer_kinds) + 1) if again.method == "block" else ()
+    found = _fullest(part, part.memory(Variant(1, again)), max(1, len(sizes)), sizes)
+    return [int(one) for one in found]
+
+
+def _fullest(
+    part: MegatronPart, parts: MemoryParts, count: int, sizes: Sequence[int] = ()
+) -> NDArray[np.int64]:
+    """Return how many layers some rank has at least, [count]. parts: of one recomputation, or of so
+    many. sizes: as `most_layers` has them."""
+    kinds = part.job.layer_kinds
     parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
-    sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
-    found = np.zeros(max(1, len(sizes)), np.int64)
-    for kind, count in _counts(kinds).items():
+    found = np.zeros(count, np.int64)
+    for kind, several in _counts(kinds).items():
         if sizes and parts.parts[LAYER_KINDS[kind].name].left < parts.checkpoint:
             continue  # with its activations on the host, a layer keeps less than its input
-        held = most_layers(parts, part.limits, count, kind=kind, sizes=sizes)
+        held = most_layers(parts, part.limits, several, kind=kind, sizes=sizes)
         # The least n with which ranks that have n at most hold all.
-        each = np.arange(1, count + 1)[:, None]
-        enough = np.minimum(held[:, None, :], each).sum(axis=2) >= count
+        each = np.arange(1, several + 1)[:, None]
+        enough = np.minimum(held[:, None, :], each).sum(axis=2) >= several
         least = np.where(enough.any(axis=1), enough.argmax(axis=1) + 1, len(kinds) + 1)
         found = np.maximum(found, least)
-    return [int(one) for one in found]
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -598,16 +637,21 @@ def _counts(kinds: tuple[int, ...]) -> dict[int, int]:
     return {kind: kinds.count(kind) for kind in set(kinds)}
 
 
-def _ruled_out(part: MegatronPart, again: Recompute, flights: Sequence[int] = ()) -> bool:
-    """Tell whether states and kept activations alone exceed the memory, without recomputation of
-    whole layers. Parts with the same layers share these figures, so that this takes no time.
+def _ruled_out(
+    part: MegatronPart, every: Sequence[Recompute], flights: Sequence[int] = ()
+) -> NDArray[np.bool_]:
+    """Tell of recomputations of no whole layers whether states and kept activations alone exceed
+    the memory. Parts with the same layers share these figures, so that this takes no time.
 
     flights: as `most_by_states` has them.
     """
     counts = _counts(part.job.layer_kinds)
-    kept = {LAYER_KINDS[kind].name: part.activations(again, kind) for kind in counts}
+    kept = {}
+    for kind in counts:
+        rows = np.array([part.activations(again, kind) for again in every])
+        kept[LAYER_KINDS[kind].name] = Activations(*rows.T[:, :, None])
+    found = np.zeros(len(every), bool)
     for kind, count in counts.items():
         most = most_by_states(part.bare, part.limits, kept, kind=kind, flights=flights)
-        if np.minimum(np.floor(most + FINE_ROUNDING), count).sum() < count:
-            return True
-    return False
+        found |= np.minimum(np.floor(most + FINE_ROUNDING), count).sum(axis=1) < count
+    return found

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.team import Team, together
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
-from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound
+from ilp_planner.spaces.training.bounds.variant import (
+    bounded_variants,
+    crowded_bound,
+    look_at_memory,
+)
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, even_ends, fits_layout
 from ilp_planner.spaces.training.enumerate.partition import best_cut
 from ilp_planner.spaces.training.enumerate.plainness import (
@@ -96,6 +100,9 @@ def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> N
             part = search.states[question.number].part
             look = _variants_within if question.variants else _pipelines_within
             return look(part, question.limit) if search.goon() else {}
+        if question and search.goon():  # all are about one part
+            part = search.states[question[0].number].part
+            look_at_memory(part, [one.variant for one in question])
         return [
             _look(search.states[one.number].part, one, search.goon) if search.goon() else Found()
             for one in question

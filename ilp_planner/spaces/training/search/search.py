@@ -30,6 +30,7 @@ from ilp_planner.spaces.training.bounds.variant import (
     bounded_variants,
     crowded_bound,
     kind_of,
+    look_at_memory,
     never_fits,
 )
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC
@@ -423,6 +424,12 @@ class MegatronSearch:
     def answer(self, question: Question) -> list[Any]:
         """Answer a question, with None for what is left when the time is up. The search itself
         stays as it is."""
+        several: dict[int, list[Variant]] = {}
+        for entry, turn in zip(question.entries, question.turns, strict=True):
+            if entry.variant is not None and not turn:
+                several.setdefault(entry.number, []).append(entry.variant)
+        for number, variants in several.items() if self.goon() else ():
+            look_at_memory(self.parts[number], variants)
         return [
             self.known_of(entry, turn, question.cutoff) if self.goon() else None
             for entry, turn in zip(question.entries, question.turns, strict=True)

@@ -14,7 +14,13 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
-from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound, never_fits
+from ilp_planner.spaces.training.bounds.variant import (
+    bounded_variants,
+    crowded_bound,
+    look_at_memory,
+    most_of_a_rank,
+    never_fits,
+)
 from ilp_planner.spaces.training.enumerate.layouts import fits_layout, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE, least_peak
 from ilp_planner.spaces.training.enumerate.variants import Variant
@@ -55,6 +61,18 @@ def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
     monkeypatch.setattr(part, "memory", lambda v: replace(measured(v), checkpoint=1e12))
     part.crowded.clear()
     assert not any(never_fits(part, v) for v in blocks)
+
+
+@examples(12)
+@given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
+def test_memory_of_all_variants_at_once_is_that_of_each(data: st.DataObject, space: str) -> None:
+    some = data.draw(small_problems(space))
+    for part in megatron_parts(some, some.costs)[::7]:
+        every = part.variants()
+        look_at_memory(part, every)
+        together = [most_of_a_rank(part, variant) for variant in every]
+        part.crowded.clear()
+        assert [most_of_a_rank(part, variant) for variant in every] == together
 
 
 @pytest.mark.parametrize("experts", [None, MIXTURE])
