@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.cli.test_tune import MODEL, PAIR, SIX, rows
+from tests.faces.cli.test_tune import rows
+from tests.faces.tuned import MODEL, PAIR, SIX
 
 MISSING = [name for name in ("torch", "megatron") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
