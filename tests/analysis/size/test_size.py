@@ -17,6 +17,7 @@ from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.objectives.on_nodes import problem_on
 from ilp_planner.specs.prices import with_prices
 from tests import megatron_cases
+from tests.examples import examples
 from tests.spaces.objectives.cases import points_of
 
 EXACTLY = Limits(seconds=1e6)
@@ -50,6 +51,7 @@ def fastest(problem):
     return found
 
 
+@examples(5)
 @given(st.integers(0, 2**32 - 1))
 def test_what_enumeration_finds(seed):
     random = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 encoder's work and memory are the first stage's."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -12,6 +13,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED, Lengths
 from ilp_planner.specs.tuning import Tuning
+from tests.examples import for_each, thinned
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import runtime_problem
 from tests.spaces.training.test_random_plans import assert_none_is_faster
@@ -44,20 +46,21 @@ def problem_of(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", sorted(ENCODERS))
-@pytest.mark.parametrize(
-    ("memory", "base", "asked"),
-    [
-        (1.6, "grouped", {}),
-        (9.0, "experts", {}),
-        (9.0, "grouped", {"freeze": "encoder"}),
-        (9.0, "grouped", {"freeze": "projector"}),
-        (9.0, "grouped", {"freeze": "encoder,embedding,layers:0-5,norms,output"}),
-        (9.0, "grouped", {"freeze": "embedding,layers:0-1"}),
-        (9.0, "grouped", {"lora": "8"}),
-    ],
-)
-def test_no_plan_is_faster_than_the_bound(kind, memory, base, asked):
+ASKED = [
+    (1.6, "grouped", {}),
+    (9.0, "experts", {}),
+    (9.0, "grouped", {"freeze": "encoder"}),
+    (9.0, "grouped", {"freeze": "projector"}),
+    (9.0, "grouped", {"freeze": "encoder,embedding,layers:0-5,norms,output"}),
+    (9.0, "grouped", {"freeze": "embedding,layers:0-1"}),
+    (9.0, "grouped", {"lora": "8"}),
+]
+KINDS = sorted(ENCODERS)
+
+
+@for_each(("kind", "case"), thinned(product(KINDS, ASKED), 4))
+def test_no_plan_is_faster_than_the_bound(kind, case):
+    memory, base, asked = case
     problem = problem_of(ENCODERS[kind], memory, asked, base=base)
     assert assert_none_is_faster(problem, seed=7, count=40) >= 10
 
@@ -68,9 +71,9 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", sorted(ENCODERS))
-@pytest.mark.parametrize("batching", [PACKED, LONGEST, FULL])
-@pytest.mark.parametrize("memory", [1.6, 9.0])
+@for_each(
+    ("kind", "batching", "memory"), thinned(product(KINDS, (PACKED, LONGEST, FULL), (1.6, 9.0)), 5)
+)
 def test_no_plan_with_images_of_documents_is_faster_than_the_bound(kind, batching, memory):
     lengths = Lengths(**DOCUMENTS, batching=batching)
     problem = problem_of(ENCODERS[kind], memory, lengths=lengths)

@@ -17,7 +17,7 @@ from ilp_planner.settings.rules import check_packs
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED, Lengths
-from tests.examples import for_each
+from tests.examples import for_each, thinned
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
 from tests.spaces.training.enumerate.test_tuned import with_tuning
@@ -62,7 +62,7 @@ def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> No
         solve(problem_of("torchtitan", "dense", batching))
 
 
-@for_each("case", CASES)
+@for_each("case", thinned(CASES, 3))
 def test_no_plan_is_faster_than_the_bound(case: tuple[str, str, str]) -> None:
     assert_plans_keep_the_bound(problem_of(*case))
 

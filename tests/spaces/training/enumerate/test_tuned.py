@@ -14,7 +14,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.settings.values import MOMENTS
 from ilp_planner.spaces.throughput import least_flops, model_flops
 from ilp_planner.spaces.training.search.possible import possible_parts
-from tests.examples import for_each
+from tests.examples import for_each, thinned
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
 from tests.spaces.training.test_random_plans import assert_plans_keep_the_bound
@@ -66,7 +66,7 @@ def with_tuning(plan: GroupPlan, best: GroupPlan) -> GroupPlan:
     return replace(plan, settings=kept)
 
 
-@for_each("case", CASES)
+@for_each("case", thinned(CASES, 2))
 def test_no_tuned_plan_is_faster_than_the_bound(case: tuple[str, str, dict[str, str]]) -> None:
     assert_plans_keep_the_bound(problem_of(*case), with_tuning)
 

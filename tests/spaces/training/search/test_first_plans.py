@@ -21,7 +21,7 @@ from ilp_planner.spaces.training.search.first_plans import (
 )
 from ilp_planner.spaces.training.search.possible import likely_degrees, megatron_parts
 from ilp_planner.spaces.training.search.search import MegatronSearch, scout
-from tests.megatron_cases import GIB, small_cluster, small_problem
+from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
 
 
 def small_parts():
@@ -109,15 +109,18 @@ def test_whoever_listens_is_told_what_is_known_at_the_end(space: str) -> None:
 
 
 def test_degrees_beside_a_plan_have_twice_or_half_of_one() -> None:
-    problem = ilp_planner.problem(model="mixtral-8x7b", gpus="64xH100", global_batch=64)
+    problem = small_problem(small_cluster(2, 4), batch=8, experts=MIXTURE)
+    changes = set()
     for degrees in (group[0] for group in likely_degrees(problem, problem.costs)):
         own = degrees.tp, degrees.cp, degrees.ep, degrees.micro_batch
         for one in likely_beside(problem, degrees, lambda: True):
             d = one.part.degrees
-            pairs = zip(own, (d.tp, d.cp, d.ep, d.micro_batch), strict=True)
+            pairs = [*zip(own, (d.tp, d.cp, d.ep, d.micro_batch), strict=True)]
             changed = [(a, b) for a, b in pairs if a != b]
             assert len(changed) == 1
             assert max(changed[0]) == 2 * min(changed[0])
+            changes.add(([a == b for a, b in pairs].index(False), changed[0]))
+    assert {place for place, _ in changes} == set(range(4))
 
 
 def test_first_plans_far_above_their_bounds_are_looked_for_beside(
