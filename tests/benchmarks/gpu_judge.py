@@ -19,8 +19,7 @@ import numpy as np
 from ilp_planner.costs.profiles.kernel_times import KernelRates
 from ilp_planner.job.memory import rank_memory
 from ilp_planner.job.work import PACKAGE
-from ilp_planner.profiler.measure.decoder_job import decoder_of
-from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.training import Kernels, TrainingJob
 from tests.benchmarks import published
@@ -147,7 +146,9 @@ def titan_job(row: dict[str, Any]) -> TrainingJob:
         )  # fmt: skip
     else:
         spec = read_model(ROOT / "models" / "qwen3-30b-a3b.toml")
-        model = replace(decoder_of(spec, sequence), layers=4)
+        decoder = as_decoder(spec.architecture)
+        assert decoder is not None
+        model = replace(decoder, layers=4, sequence=sequence)
     return TrainingJob(
         model=model,
         micro_batch=row["micro_batch"],

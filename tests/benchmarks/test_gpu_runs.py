@@ -6,10 +6,15 @@ import pytest
 
 from tests.benchmarks import gpu_judge
 
-torch = pytest.importorskip("torch", reason="needs the extra [torch]")
-pytest.importorskip("transformers", reason="needs transformers")
 
-from tests.benchmarks import gpu_runs  # noqa: E402
+@pytest.fixture
+def gpu_runs():
+    """Return the script, which imports PyTorch."""
+    pytest.importorskip("torch", reason="needs the extra [torch]")
+    pytest.importorskip("transformers", reason="needs transformers")
+    from tests.benchmarks import gpu_runs
+
+    return gpu_runs
 
 
 def test_dense_steps_are_predicted_by_constants_that_saw_none_of_them():
@@ -30,7 +35,7 @@ def test_every_kind_of_kernel_is_judged():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "extra"), [("full", {"autocast": True}), ("freeze", {})])
-def test_steps_of_hugging_face_models_run(method, extra):
+def test_steps_of_hugging_face_models_run(gpu_runs, method, extra):
     case = ("small", method, 1, 64, {"trained_layers": 1, **extra})
     row = gpu_runs.hugging_face_row(gpu_runs.Gpu("cpu"), case)
     assert row["seconds"] > 0
@@ -38,7 +43,7 @@ def test_steps_of_hugging_face_models_run(method, extra):
     assert json.loads(json.dumps(row)) == row
 
 
-def test_what_fails_leaves_the_others(tmp_path, monkeypatch):
+def test_what_fails_leaves_the_others(gpu_runs, tmp_path, monkeypatch):
     def cases(gpu):
         yield "broken", lambda: (_ for _ in ()).throw(RuntimeError("no kernel"))
         yield "whole", lambda: iter([{"kernel": "product", "seconds": 1.0}])
