@@ -189,6 +189,26 @@ def _plan(job: TrainingJob) -> dict[str, Any]:
         frozen = tuning.frozen_layers(job.model.layers)
         if any(frozen):
             lora["layers_to_transform"] = [i for i, still in enumerate(frozen) if not still]
+    return {
+        "lora": lora,
+        "base": tuning.base,
+        "frozen": [_pattern(part) for part in tuning.frozen],
+        "sharded": job.dp > 1 and optimizer.sharding == "parameters",
+        "master": optimizer.master or 4,
+        "sequence": job.model.sequence,
+        "padding": PADDINGS.get(job.batching, ""),
+        "arguments": trainer_arguments(job),
+    }
+
+
+def trainer_arguments(job: TrainingJob) -> dict[str, Any]:
+    """Return what the Trainer is told of a job (`TrainingArguments`).
+
+    Raises
+    ------
+    PlanError: PEFT and the Trainer cannot run it.
+    """
+    check_peft(job)
     arguments: dict[str, Any] = {
         "per_device_train_batch_size": job.micro_batch,
         "gradient_accumulation_steps": job.micro_batches,
@@ -199,16 +219,7 @@ def _plan(job: TrainingJob) -> dict[str, Any]:
     }
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
-    return {
-        "lora": lora,
-        "base": tuning.base,
-        "frozen": [_pattern(part) for part in tuning.frozen],
-        "sharded": job.dp > 1 and optimizer.sharding == "parameters",
-        "master": optimizer.master or 4,
-        "sequence": job.model.sequence,
-        "padding": PADDINGS.get(job.batching, ""),
-        "arguments": arguments | _shared(job),
-    }
+    return arguments | _shared(job)
 
 
 def _pattern(part: str) -> str:

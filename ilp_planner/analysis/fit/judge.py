@@ -224,8 +224,8 @@ class Chosen(NamedTuple):
 
 
 def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
-    """Return the system that judges a job: Megatron-LM if it can train the model, else the first
-    training system that runs the job."""
+    """Return the system that judges a job: Megatron-LM if it can train the model, else that one
+    which runs the job with the fewest settings otherwise, the first of several."""
     try:
         check_model(job.model)
     except SpecError as error:
@@ -235,7 +235,7 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
         if tuning.base:
             found = "a base in 4 bits"
         elif tuning.adapters:
-            found = f"adapters beside {tuning.targets[0]}"
+            found = f"adapters named {tuning.targets[0]}"
         elif (kind := MOMENTS.read(job.settings)) in BY_TRAINER:
             found = f"moments {kind}"
         elif eager(job):
@@ -249,12 +249,13 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
         names = " nor ".join(space.runtime.title for space in spaces)
         return Chosen(job, note=f"{head}, and neither {names} can: its times are not known")
     options = " or ".join(f"`space={space.name}`" for space, *_ in able)
-    for space, own, refusal in able:
-        if not refusal:
-            judged = f"judged as {space.runtime.title} runs it"
-            if others := ", ".join(differences(job, own)):
-                judged += f" ({others})"
-            return Chosen(own, space, f"{head}: {judged}; `solve` with {options} plans it")
+    running = [(space, own) for space, own, refusal in able if not refusal]
+    if running:
+        space, own = min(running, key=lambda one: len([*differences(job, one[1])]))
+        judged = f"judged as {space.runtime.title} runs it"
+        if others := ", ".join(differences(job, own)):
+            judged += f" ({others})"
+        return Chosen(own, space, f"{head}: {judged}; `solve` with {options} plans it")
     (space, _, refusal), *_ = able
     title = space.runtime.title
     return Chosen(

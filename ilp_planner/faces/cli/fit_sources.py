@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, 
 from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
 from ilp_planner.formats.nearest_run import differences
+from ilp_planner.formats.peft import trainer_arguments
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
@@ -22,6 +24,8 @@ from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import PRECISIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import typer
 
     from ilp_planner.analysis.devices import Devices
@@ -219,9 +223,30 @@ def _of_plan(
 
 
 def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
-    """Return the changed fields of a job, by name."""
+    """Return the changed arguments of the Trainer if it runs the job, else its changed fields, by
+    name."""
     gpus = after.world if after.world != before.world else 0
-    return LineChange(fields=tuple(differences(before, after)), gpus=gpus)
+    words: list[str] = []
+    try:
+        old, new = (dict(_flat(trainer_arguments(job))) for job in (before, after))
+    except PlanError:
+        pass
+    else:
+        words += (
+            f"{key} {json.dumps(new.get(key))} instead of {json.dumps(old.get(key))}"
+            for key in dict.fromkeys((*old, *new))
+            if old.get(key) != new.get(key)
+        )
+    return LineChange(fields=tuple(words or differences(before, after)), gpus=gpus)
+
+
+def _flat(said: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield keys with those that they stand in, and their values."""
+    for key, value in said.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
 
 
 # ---- changes of options --------------------------------------------------------------------------

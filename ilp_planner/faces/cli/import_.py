@@ -16,7 +16,7 @@ from ilp_planner.faces.cli.request_options import request_options
 from ilp_planner.faces.cli.solve import build
 from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import references, settings_given, was_typed
-from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.faces.report.console import print_report
 from ilp_planner.faces.report.evaluation import print_judgement
 from ilp_planner.faces.report.lines import evaluation_lines
@@ -136,6 +136,7 @@ def import_megatron(
     only a run would tell. strict: refuse arguments that Megatron-LM does not have. release:
     `megatron`, or `megatron@RELEASE`.
     """
+    from ilp_planner.analysis.fit.judge import Chosen, runtime_for
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.captured.reader import read_any_launch
     from ilp_planner.formats.megatron.arguments import job_of_arguments
@@ -144,6 +145,7 @@ def import_megatron(
     from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.releases import core_named, read_for
     from ilp_planner.formats.saved_check import judge_saved
+    from ilp_planner.job.shard import eager
     from ilp_planner.spaces.registry import build_problem
     from ilp_planner.specs.data_sheets import gpu_architecture
 
@@ -165,13 +167,15 @@ def import_megatron(
     )
     carried = carried_of(args)
     job = replace(job, settings=replace(job.settings, carried=carried.words))
+    chosen = runtime_for(job, spec) if eager(job) else Chosen(job)
+    job = chosen.job
     plan = plan_of_job(job, spec)
     named = ctx.params["model"] if was_typed(ctx, "model") else None
     model, name = _model(job, named, output, source=args.source or "arguments")
     plan = replace(plan, model=name)
     request = Request(
         files={"model": model, **references(cluster=cluster, profile="analytic")},
-        space="megatron",
+        space=chosen.space.name if chosen.space else "megatron",
         global_batch=job.global_batch,
         memory_limit=memory,
         max_cp=job.settings.cp if job.settings.cp > 1 else None,
@@ -182,6 +186,8 @@ def import_megatron(
     write_saved(output, saved)
     said = ", ".join(carried.otherwise)
     notes = [f"{said}: said by the plan in other words"] if said else []
+    if chosen.note:
+        notes.append(as_typed(chosen.note))
     for note in (*unmodelled(args), *notes):
         echo(f"ilp-plan: note: {note}", err=True)
     print_judgement(judge_saved(problem, saved, certificate=False), as_json=False)

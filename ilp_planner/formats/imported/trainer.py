@@ -138,8 +138,12 @@ def _finish(reading: Reading, version: int | None = None) -> None:
 def _eager(reading: Reading) -> None:
     """Say that layers are those of transformers, which PyTorch's FSDP or DeepSpeed runs."""
     reading.say("settings.kernels.implementation", "eager")
-    zero = any(key.startswith("deepspeed.zero_optimization.") for key in reading.given)
-    reading.say("settings.keeps_gathered", not zero)
+    reading.say("settings.keeps_gathered", not _by_zero(reading))
+
+
+def _by_zero(reading: Reading) -> bool:
+    """Tell whether DeepSpeed's ZeRO runs the job."""
+    return any(key.startswith("deepspeed.zero_optimization.") for key in reading.given)
 
 
 def _batching(given: Mapping[str, Any]) -> str:
@@ -192,7 +196,8 @@ def _adapters(reading: Reading) -> None:
         else ("lora_rank", "lora_dropout", "lora_target")
     )
     reading.adapters((rank, 8), (target, EVERY), (dropout, 0.0))
-    reading.say("settings.tuning.adapters", "fp32")
+    # PEFT makes adapters of fp32; DeepSpeed's engine casts them like the model.
+    reading.say("settings.tuning.adapters", "" if _by_zero(reading) else "fp32")
     bits = any(reading.given.get(key) for key in BITS)
     reading.say("settings.tuning.base", "nf4" if bits else "")
     _eager(reading)
@@ -383,6 +388,7 @@ TRAINER: dict[str, Says] = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "bias_activation_fusion": both_activations,
     "kt_config.enabled": only(False, otherwise="false: experts on the host are not modelled"),
+    "deepspeed": lambda _: {},  # its file is read as keys
     **{f"deepspeed.{key}": row for key, row in DEEPSPEED.items()},
 }  # fmt: skip
 NOTE = (
@@ -396,7 +402,7 @@ SYSTEM = System(
     same=("",),
     aside=(
         *(f"deepspeed.{name}" for name in OF_DEEPSPEED),
-        "deepspeed", "fsdp_config.*", "dist_config.*path", "optim_config.*", "use_v1_kernels",
+        "fsdp_config.*", "dist_config.*path", "optim_config.*", "use_v1_kernels",
         "peft_config.*", "quant_config.*", "*dataset*", "template", "max_samples",
         "preprocessing_*", "dataloader_*", "output_dir", "logging_*", "save_*", "plot_loss",
         "overwrite_*", "report_to", "*learning_rate", "num_train_epochs", "lr_*", "warmup_*",
