@@ -16,7 +16,7 @@ from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.peft import TOOL, check_peft, optimizer_name
 from ilp_planner.specs.lengths import FULL, LONGEST
-from ilp_planner.specs.tuning import layers_of
+from ilp_planner.specs.tuning import OF_EXPERTS, layers_of
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
@@ -25,10 +25,15 @@ PADDINGS = {LONGEST: "longest", FULL: "max_length"}  # what the tokenizer calls 
 SHARED = {"gradients": "shard_grad_op", "parameters": "full_shard"}  # what FSDP calls it
 # Parts of a model -> how the names of their parameters look in transformers.
 NAMES = {
-    "embedding": r"embed_tokens\.",
-    "attention": r"\.self_attn\..*proj\.",
-    "mlp": r"\.mlp\.(gate|up|down|gate_up)_proj\.|\.mlp\.fc[12]\.",
-    "experts": r"\.mlp\.(shared_)?experts?\.|\.block_sparse_moe\.experts\.",
+    "embedding": r"embed_tokens\.|\.embeddings\.",
+    "attention": r"\.self_attn\..*proj\.|\.mixer\.[qkvo]_proj\.",
+    "mamba": r"\.(mamba|mixer)\.(in_proj|out_proj|conv1d|dt_bias|A_log|D$)",
+    "delta": r"\.linear_attn\.(?!norm)",
+    "mlp": (r"\.(mlp|feed_forward|mixer)\.(gate|up|down|gate_up)_proj\.|\.mlp\.fc[12]\."),
+    "experts": (
+        r"\.(mlp|mixer)\.(shared_)?experts?(_gate)?\.|\.block_sparse_moe\.experts\."
+        r"|\.mixer\.fc[12]_latent_proj\."
+    ),
     "router": r"\.(gate|router)\.(weight|bias)",
     "norms": r"norm\.|layernorm\.",
     "output": r"lm_head\.",
@@ -62,14 +67,22 @@ def model_of(folder):
         folder, dtype=torch.bfloat16, quantization_config=quantised, attn_implementation="sdpa"
     )
     model.config.use_cache = False
+    layers = model.config.get_text_config().num_hidden_layers
+    if PLAN["layers"] not in (None, layers):
+        raise SystemExit(f"found {{layers}} layers, expected {{PLAN['layers']}}, as planned")
     if PLAN["lora"]:
         import peft
 
         if quantised is not None:
             model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-        model = peft.get_peft_model(
-            model, peft.LoraConfig(task_type="CAUSAL_LM", **PLAN["lora"])
-        )
+        lora = dict(PLAN["lora"])
+        if "target_parameters" in lora and "layers_to_transform" in lora:
+            own = "|".join(map(str, lora["layers_to_transform"]))
+            ends = "|".join(map(re.escape, lora["target_parameters"]))
+            named = re.compile(rf"[.]layers[.]({{own}})[.].*({{ends}})$")
+            names = [name for name, _ in model.named_parameters()]
+            lora["target_parameters"] = [name for name in names if named.search(name)]
+        model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **lora))
         if PLAN["arguments"]["gradient_checkpointing"]:
             model.enable_input_require_grads()
         return model
@@ -184,13 +197,16 @@ def _plan(job: TrainingJob) -> dict[str, Any]:
             "r": tuning.rank,
             "lora_alpha": 2 * tuning.rank,
             "lora_dropout": tuning.dropout,
-            "target_modules": list(tuning.targets),
+            "target_modules": [name for name in tuning.targets if name not in OF_EXPERTS],
         }
+        if parameters := [name for name in tuning.targets if name in OF_EXPERTS]:
+            lora["target_parameters"] = parameters
         frozen = tuning.frozen_layers(job.model.layers)
         if any(frozen):
             lora["layers_to_transform"] = [i for i, still in enumerate(frozen) if not still]
     return {
         "lora": lora,
+        "layers": job.model.layers if any(map(layers_of, tuning.frozen)) else None,
         "base": tuning.base,
         "frozen": [_pattern(part) for part in tuning.frozen],
         "sharded": job.dp > 1 and optimizer.sharding == "parameters",

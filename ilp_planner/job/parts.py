@@ -427,7 +427,7 @@ def _handles(job: TrainingJob) -> tuple[float, frozenset[str]]:
     """Return PyTorch's workspaces and the kinds that need them; `workspace` has them otherwise."""
     if job.settings.kernels.implementation == "local":
         return 0.0, frozenset()
-    routed = (kind.name for kind in LAYER_KINDS if kind.inner == EXPERTS)
+    routed = (LAYER_KINDS[n].name for n in set(job.layer_kinds) if job.kind(n).routed)
     return handles(job), frozenset((*routed, "output", "prediction layer"))
 
 

@@ -5,6 +5,10 @@ one product on its way back instead of two. Norms, activations and attention kee
 since gradients pass through them to what is trained below. Layers with nothing trained in them or
 below have no backward pass, and keep nothing (`torch.autograd` records no graph there).
 
+Kernels of a scan save their operands whatever is trained (`mamba_split_conv1d_scan_combined`,
+`chunk_gated_delta_rule`): a frozen mixer with something trained below keeps all of them, and its
+two products alone keep less.
+
 An adapter beside a product of n outputs and k inputs has two weights, r x k and n x r. PEFT has one
 for each of queries, keys, values, gate and value of an MLP (`peft/tuners/lora/layer.py`). Under
 autocast each keeps a copy of its input in 2 bytes, and a mask if it drops out. Megatron-Bridge has
@@ -20,14 +24,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.job.attention import NORMED
+from ilp_planner.job.mlp import routed_tokens
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import ADAPTERS, quantised_counts
 from ilp_planner.job.recompute import forget, recomputes
 from ilp_planner.job.shard import part, shard_of, stream_width, widens
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.tuning import (
     ADAPTED,
     BASES,
     FORWARD_ONLY,
+    OF_SCANS,
+    PEFT_NAMES,
+    ROUTED,
     TRAINED,
     Adapter,
     TunedLayer,
@@ -109,8 +118,8 @@ def _frozen(module: Module) -> Module:
     return replace(module, weights=weights, children=tuple(map(_frozen, module.children)))
 
 
-def _beside(job: TrainingJob, module: str, experts: bool) -> tuple[Adapter, ...]:
-    every = adapters_of(job.model, job.settings.tuning, experts)
+def _beside(job: TrainingJob, module: str, kind: TunedLayer) -> tuple[Adapter, ...]:
+    every = adapters_of(job.model, job.settings.tuning, kind.kind)
     return tuple(one for one in every if one.module == module)
 
 
@@ -127,6 +136,8 @@ class _Walk(NamedTuple):
             for weight in module.weights
         )
         children = tuple(self.module(child, (*path, child.name)) for child in module.children)
+        if path == ("mlp", "experts") and self.kind.state == ADAPTED:
+            children += tuple(_of_experts(self.job, self.kind))
         found = replace(module, weights=weights, children=children)
         if _is_product(module):
             found = self._product(found, path)
@@ -144,7 +155,7 @@ class _Walk(NamedTuple):
         names = READERS.get(path[-1], ())
         parts = {part_of(self.kind, name, None) for name in names}
         adapted = self.kind.state == ADAPTED and any(
-            _beside(self.job, name[-1], self.kind.routed) for name in names
+            _beside(self.job, name[-1], self.kind) for name in names
         )
         again = any(recomputes(self.job, name) for name in ("moe", "mla_up_proj"))
         return adapted or again or any(map(self._trains, parts))
@@ -157,9 +168,12 @@ class _Walk(NamedTuple):
         heavy = next(weight for weight in module.weights if len(weight.shape) == 2)
         if not heavy.trained and not self._again(path):
             rest = tuple(kept for kept in module.kept if not self._for_weight(module, kept))
-        if self.kind.state != ADAPTED or path[-2:-1] == ("experts",):
+        if self.kind.state != ADAPTED:
             return replace(module, kept=rest)
-        own = _beside(self.job, module.name, self.kind.routed)
+        if "experts" in path:
+            own = _beside(self.job, ROUTED + module.name, self.kind)
+            return module if any(one.merged for one in own) else replace(module, kept=rest)
+        own = _beside(self.job, module.name, self.kind)
         if not own:
             return replace(module, kept=rest)
         held = rest if module.name == "linear_proj" and not tuning.dropout else ()
@@ -194,7 +208,7 @@ READERS: dict[str, tuple[Path, ...]] = {
 }
 PRODUCTS = (
     "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj",
-    "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj",
+    "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", *OF_SCANS,
 )  # fmt: skip
 
 
@@ -207,20 +221,18 @@ def part_of(kind: TunedLayer, path: Path, weight: Weight | None) -> str:
     name = weight.name if weight else ""
     if path[-1].endswith(("layernorm", "norm")) or name.startswith("layer_norm"):
         return "norms"
-    if path[0] == "self_attention":
-        return "attention"
-    if not kind.routed:
-        return "mlp"
-    return "router" if "router" in path else "experts"
+    own = LAYER_KINDS[kind.kind]
+    if path[0] in ("self_attention", "mixer"):
+        return own.mixer
+    return "router" if "router" in path else own.inner
 
 
-def trained_part(name: str) -> str:
-    """Return the part of `FROZEN` of a product, by its name in `job.work`."""
-    if name.startswith("linear_"):
-        return "attention"
-    if name == "router":
-        return "router"
-    return "experts" if name.startswith(("experts_", "shared_experts_")) else "mlp"
+def trained_part(name: str, kind: TunedLayer) -> str:
+    """Return the part of `FROZEN` of a layer's product, by its name in `job.work`."""
+    own = LAYER_KINDS[kind.kind]
+    if name.startswith("linear_") or name in OF_SCANS:
+        return own.mixer
+    return "router" if name == "router" else own.inner
 
 
 def adapter_modules(
@@ -246,6 +258,56 @@ def adapter_modules(
             kept.append(Kept(name="dropout mask", shape=shape, width=MASK))
         weights = (Weight(name="lora_A", shape=first), Weight(name="lora_B", shape=second))
         yield Module(name=ADAPTERS, weights=weights, kept=tuple(kept))
+
+
+def _of_experts(job: TrainingJob, kind: TunedLayer) -> Iterator[Module]:
+    """Yield the adapters of routed experts.
+
+    PEFT has one of each expert, and adds them to the experts' weights; the sum, and the factors in
+    the training precision, are kept, and so is the product's input, as the sum has a gradient.
+    Megatron-Bridge has one for all experts of a rank, or of each where these are modules.
+    """
+    every = adapters_of(job.model, job.settings.tuning, kind.kind)
+    for module in dict.fromkeys(one.module for one in every if one.routed):
+        own = [one for one in every if one.module == module]
+        yield _merged(job, own) if own[0].merged else _by_rank(job, own[0])
+
+
+def _held(job: TrainingJob) -> int:
+    """Return the routed experts of a rank."""
+    assert job.model.experts is not None
+    return part(job.model.experts.count, job.settings.ep)
+
+
+def _merged(job: TrainingJob, own: list[Adapter]) -> Module:
+    """Return the adapters of all experts of a rank beside one of their products."""
+    held, rank, width = _held(job), len(own) * job.settings.tuning.rank, job.settings.width
+    one = own[0]
+    shapes = {"lora_A": (held * rank, one.inner), "lora_B": (one.outer, held * rank)}
+    factors = (Kept(name=name, shape=shape, width=width) for name, shape in shapes.items())
+    whole = (held, one.outer, one.inner)
+    kept = Kept(name="sum", shape=whole, width=width, why="of the experts' weights and adapters")
+    weights = tuple(Weight(name=name, shape=shape) for name, shape in shapes.items())
+    return Module(name=ADAPTERS, weights=weights, kept=(kept, *factors))
+
+
+def _by_rank(job: TrainingJob, one: Adapter) -> Module:
+    """Return the adapter of a rank's experts beside one of their products, or one of each."""
+    tuning, ways = job.settings.tuning, job.expert_tp
+    apart = not job.settings.kernels.grouped_experts
+    inner = part(one.inner, ways) if one.rows else one.inner
+    first = (tuning.rank, inner) if one.rows else (part(tuning.rank, ways), inner)
+    second = (part(one.outer, ways), tuning.rank)
+    tokens, width = part(routed_tokens(job), _held(job) if apart else 1), job.settings.width
+    kept = [Kept(name="narrow", shape=(tokens, tuning.rank), width=width)]
+    if not apart:  # experts one by one keep their inputs in the module of all
+        kept.append(Kept(name="input", shape=(tokens, inner), width=width, why="of the first"))
+    if tuning.dropout:
+        kept.append(Kept(name="dropout mask", shape=(tokens, inner), width=MASK))
+    shapes = {"lora_A": first, "lora_B": second}
+    weights = tuple(Weight(name=n, shape=shape, expert=True) for n, shape in shapes.items())
+    found = Module(name=ADAPTERS, weights=weights, kept=tuple(kept))
+    return found.times(_held(job)) if apart else found
 
 
 def keeps_second_input(layer: Module) -> bool:
@@ -284,41 +346,49 @@ def gathered_saved(job: TrainingJob, others: float, low: float) -> float:
 
 
 def base_numbers(job: TrainingJob, module: Module) -> tuple[int, int]:
-    """Return the numbers of a layer that are kept in fewer bits, all and routed experts'."""
-    return quantised_counts((module,)) if job.settings.tuning.base else (0, 0)
+    """Return the numbers of a layer that are kept in fewer bits, all and routed experts'.
+
+    bitsandbytes quantises modules of one product each. Routed experts of transformers 5 are
+    parameters of many, and stay in the precision of all else (`integrations/bitsandbytes.py`).
+    """
+    if not job.settings.tuning.base:
+        return 0, 0
+    total, routed = quantised_counts((module,))
+    return (total - routed, 0) if job.settings.tuning.adapters == "fp32" else (total, routed)
 
 
 def adapter_numbers(module: Module) -> int:
-    """Return the parameters of adapters in a module."""
-    own = module.parameters // module.repeat if module.name == ADAPTERS else 0
-    return module.repeat * (own or sum(map(adapter_numbers, module.children)))
+    """Return the parameters of adapters in a module; those that are divided as routed experts are
+    not among them."""
+    if module.name == ADAPTERS:
+        return module.parameters - module.expert_parameters
+    return module.repeat * sum(map(adapter_numbers, module.children))
 
 
 def tuning_moment(job: TrainingJob, kind: TunedLayer) -> float:
     """Return the bytes of a moment in a layer's passes: a weight of the base in the training
-    precision, and of an adapter its input in single precision, dropped out."""
+    precision, of an adapter its input in single precision, dropped out, and the gradient of the sum
+    of an adapter and the weights of experts."""
     tuning = job.settings.tuning
     if not tuning or kind.state == FORWARD_ONLY:
         return 0.0
     found = 0.0
     sizes = shard_of(job)
     if tuning.base:
-        found += max(_largest(job, kind.routed)) * sizes.width / job.tp
+        found += max(_largest(job, kind), default=0.0) * sizes.width / job.tp
     if kind.state == ADAPTED and tuning.adapters == "fp32":
-        own = adapters_of(job.model, tuning, kind.routed)
-        widest = max((one.inner for one in own), default=0)
+        own = adapters_of(job.model, tuning, kind.kind)
+        widest = max((one.inner for one in own if not one.merged), default=0)
         copies = 2 if tuning.dropout else 1
         found += copies * float(sizes.tokens * sizes.batch * widest) * SINGLE
+        sums = (_held(job) * one.inner * one.outer for one in own if one.merged)
+        found += max(sums, default=0) * sizes.width
     return found
 
 
-def _largest(job: TrainingJob, experts: bool) -> Iterator[float]:
-    """Yield the numbers of a layer's products, gate and value of an MLP apart."""
+def _largest(job: TrainingJob, kind: TunedLayer) -> Iterator[float]:
+    """Yield the numbers of a layer's products, as transformers has them."""
     model = job.model
-    fused = ("linear_qkv", "linear_fc1") if model.gated else ("linear_qkv",)
-    for one in possible_adapters(model, experts):
-        if one.target not in fused:
+    for one in possible_adapters(model, kind.kind):
+        if one.target in PEFT_NAMES and not one.routed:
             yield float(one.inner * one.outer)
-    if experts:
-        assert model.experts is not None
-        yield float(model.hidden * model.experts.ffn)

@@ -24,6 +24,8 @@ from ilp_planner.specs.training import Settings, TrainingJob
 from ilp_planner.specs.tuning import (
     ADAPTED,
     FORWARD_ONLY,
+    OF_SCANS,
+    ROUTED,
     TRAINED,
     Adapter,
     TunedLayer,
@@ -351,6 +353,8 @@ class _Share:
         )
         product = Kernel(flops, gradient, summed._replace(summed=width if fused else 0.0))
         of_weights = (product, *added) if trained else ()
+        if own and own[0].merged:
+            return self._with_sum(name, (rows, inner, outer, copies), len(own))
         restored = self._restored(name, weights, tokens * (inner + outer))
         found = ModuleWork(
             name=name,
@@ -359,7 +363,7 @@ class _Share:
             of_weights=of_weights,
         )
         for one in own:
-            found = self._beside(found, one, tokens)
+            found = self._beside(found, one, tokens, copies)
         return found
 
     def chunked(self, tokens: int) -> ModuleWork:
@@ -376,19 +380,59 @@ class _Share:
         every = chunk(tokens) * int(count) + (chunk(rest) if rest else ())
         return ModuleWork(name="loss", forward=every, backward=())
 
+    def _with_sum(
+        self, name: str, shape: tuple[float, float, float, float], count: int
+    ) -> ModuleWork:
+        """Return the product of experts whose adapters are added to their weights: the sum is made
+        before it, and has a gradient, of which both factors have theirs.
+
+        Parameters
+        ----------
+        shape: tokens, width and outputs of an expert, and how many experts there are. count: of
+            adapters of each.
+        """
+        rows, inner, outer, copies = shape
+        rank = count * self.job.settings.tuning.rank
+        grouped, streams = copies > 1, (copies > 1) * product_streams(self.job)
+        weights, factors = copies * inner * outer, copies * rank * (inner + outer)
+        flops, small = 2.0 * rows * weights, 2.0 * rank * weights
+        moved = (copies * rows * (inner + outer) + weights) * self.width
+        forward, back, of_sum = (
+            Kernel(flops, moved, Product(m, n, k, copies, grouped=grouped, streams=streams))
+            for m, n, k in ((rows, outer, inner), (rows, inner, outer), (inner, outer, rows))
+        )
+        cast = Kernel(0.0, factors * (SINGLE + self.width))
+        made, first, second = (
+            Kernel(small, (times * weights + factors) * self.width, product)
+            for times, product in (
+                (2, Product(outer, inner, rank, copies, batched=True)),
+                (1, Product(rank, inner, outer, copies, batched=True)),
+                (1, Product(outer, rank, inner, copies, batched=True)),
+            )
+        )
+        of_weights = (of_sum, first, second, cast)
+        return ModuleWork(
+            name=name,
+            forward=(cast, made, *self._restored(name, weights, 0.0), forward),
+            backward=(back, *of_weights),
+            of_weights=of_weights,
+        )
+
     def _trained(self, name: str) -> bool:
         """Tell whether a product's weight is trained."""
         tuning = self.job.settings.tuning
         if not tuning or self.kind is None:
             return name != "output_layer" or trains_output(self.model, tuning)
-        return self.kind.state == TRAINED and not tuning.freezes(trained_part(name))
+        return self.kind.state == TRAINED and not tuning.freezes(trained_part(name, self.kind))
 
     def _adapters(self, name: str) -> tuple[Adapter, ...]:
         """Return the adapters beside a product."""
-        if self.kind is None or self.kind.state != ADAPTED or name.startswith("experts_"):
+        if self.kind is None or self.kind.state != ADAPTED:
             return ()
-        module = name if name.startswith("linear_") else f"linear_{name.rpartition('_')[2]}"
-        every = adapters_of(self.model, self.job.settings.tuning, self.kind.routed)
+        whole = name.startswith("linear_") or name in OF_SCANS
+        module = name if whole else f"linear_{name.rpartition('_')[2]}"
+        module = ROUTED * name.startswith("experts_") + module
+        every = adapters_of(self.model, self.job.settings.tuning, self.kind.kind)
         return tuple(one for one in every if one.module == module)
 
     def _restored(self, name: str, weights: float, around: float) -> tuple[Kernel, ...]:
@@ -399,25 +443,32 @@ class _Share:
         """
         if not self.job.settings.tuning.base or name in EXACT:
             return ()
+        if name.startswith("experts_"):  # of the same type as all else, and cast
+            own = stream_width(self.job)
+            return (Kernel(0.0, weights * (own + self.width)),) * widens(self.job)
         restored = Kernel(0.0, weights * (base_width(self.job) + self.width))
         cast = Kernel(0.0, around * (stream_width(self.job) + self.width))
         return (restored, cast) if widens(self.job) else (restored,)
 
-    def _beside(self, module: ModuleWork, one: Adapter, tokens: float) -> ModuleWork:
+    def _beside(self, module: ModuleWork, one: Adapter, tokens: float, copies: float) -> ModuleWork:
         """Return a product with an adapter: its input is dropped out, or cast, and multiplied
         twice; the result is scaled and added. Backward the gradients of both weights, and of the
-        input, which is added to the product's own."""
+        input, which is added to the product's own. copies: of the product, which have one adapter,
+        or as many where they are modules of their own."""
         tuning, rank = self.job.settings.tuning, self.job.settings.tuning.rank
-        inner = one.inner / self.tp if one.rows else float(one.inner)
-        outer = float(one.outer) if one.rows else one.outer / self.tp
-        first = self._small(tokens, rank, inner), self._small(tokens, outer, rank)
-        back = self._small(tokens, rank, outer), self._small(tokens, inner, rank)
-        weights = self._small(inner, rank, tokens), self._small(rank, outer, tokens)
+        ways = self.job.expert_tp if one.routed else self.tp
+        inner = one.inner / ways if one.rows else float(one.inner)
+        outer = float(one.outer) if one.rows else one.outer / ways
+        parts = 1.0 if self.kernels.grouped_experts else copies
+        rows = tokens / parts
+        first = self._small(rows, rank, inner, parts), self._small(rows, outer, rank, parts)
+        back = self._small(rows, rank, outer, parts), self._small(rows, inner, rank, parts)
+        weights = self._small(inner, rank, rows, parts), self._small(rank, outer, rows, parts)
         alone = tuning.adapters == "fp32"
-        copies = 2 * SINGLE if alone else 0  # to single precision and back
-        copies += (2 * (SINGLE if alone else self.width) + 1) if tuning.dropout else 0
-        moved = Kernel(0.0, tokens * (inner * copies + 5 * outer * self.width))
-        sums = inner * (copies + 3 * self.width) + 2 * outer * self.width
+        around = 2 * SINGLE if alone else 0  # to single precision and back
+        around += (2 * (SINGLE if alone else self.width) + 1) if tuning.dropout else 0
+        moved = Kernel(0.0, tokens * (inner * around + 5 * outer * self.width))
+        sums = inner * (around + 3 * self.width) + 2 * outer * self.width
         returned = Kernel(0.0, tokens * sums)
         return replace(
             module,
@@ -426,10 +477,10 @@ class _Share:
             of_weights=(*module.of_weights, *weights),
         )
 
-    def _small(self, m: float, n: float, k: float) -> Kernel:
+    def _small(self, m: float, n: float, k: float, copies: float = 1.0) -> Kernel:
         """Return a product of an adapter, in the training precision."""
-        moved = (m * k + k * n + m * n) * self.width
-        return Kernel(2.0 * m * n * k, moved, Product(m, n, k))
+        moved = copies * (m * k + k * n + m * n) * self.width
+        return Kernel(2.0 * m * n * k * copies, moved, Product(m, n, k, copies))
 
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
         """Return the kernels that bring so many numbers into the format of quantised products.

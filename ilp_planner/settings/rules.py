@@ -8,6 +8,7 @@ from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
 from ilp_planner.specs.tuning import (
@@ -15,9 +16,13 @@ from ilp_planner.specs.tuning import (
     BRIDGE_NAMES,
     ENDS,
     OF_ENCODER,
+    OF_EXPERTS,
+    PEFT_NAMES,
     TRAINED,
+    adapters_of,
     kinds_of_layers,
     layers_of,
+    moves,
     parts_of_layer,
     targets_of,
     trains_input,
@@ -31,8 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
     from ilp_planner.specs.tuning import Tuning
 
-PATTERN = 20  # letters of a hybrid's layers that are shown
-KINDS = 2  # of layers that a tuned job has at most
+KINDS = len(LAYER_KINDS)  # of layers that a tuned job has at most
 ALONE = ("uniform", 1)  # recomputation of whole layers that hybrids are priced with
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
 # Recomputed part of a layer -> the part of a graph that it lies in. Dropout excludes both together.
@@ -379,12 +383,6 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
     if not tuning:
         return
     frozen = "frozen parts"
-    if model.pattern:
-        limit = "attention in all layers, as parts of a hybrid's layers are not told apart"
-        name = "lora" if tuning.rank else "qlora" if tuning.base else "freeze"
-        have = model.pattern if len(model.pattern) <= PATTERN else f"{model.pattern[:PATTERN]}..."
-        yield name, Broken("fine-tuning", f"layers {have}", limit)
-        return
     if tuning.base and not tuning.rank:
         limit = "adapters beside it, as lora 16, as numbers of 4 bits have no gradients"
         yield "qlora", Broken("base in 4 bits", "no adapters", limit)
@@ -396,14 +394,16 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
     possible = targets_of(model)
     for target in tuning.targets if tuning.rank else ():
         if target not in possible:
-            limit = f"some of {', '.join(possible)}, which the model has outside of routed experts"
+            limit = f"some of {', '.join(possible)}, which the model has"
             yield "lora_targets", Broken("adapters", target, limit)
     if tuning.rank > model.hidden:
         limit = f"at most the width of the model, {model.hidden}"
         yield "lora", Broken("adapters", f"rank {tuning.rank}", limit)
-    if len({target in BRIDGE_NAMES for target in tuning.targets}) > 1:
+    if not any(set(tuning.targets) <= {*names} for names in (PEFT_NAMES, BRIDGE_NAMES)):
         found = ", ".join(tuning.targets)
         yield "lora_targets", Broken("adapters", found, "names of one system, which may overlap")
+    if tuning.adapters == "fp32" or not {*tuning.targets} <= {*BRIDGE_NAMES}:
+        yield from peft_rules(model, tuning)
     parts = (*parts_of_layer(model), *ENDS, *OF_ENCODER * bool(model.encoder))
     for part in tuning.frozen:
         span = layers_of(part)
@@ -416,11 +416,45 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
             yield "freeze", Broken(frozen, part, limit)
     kinds = kinds_of_layers(model, tuning)
     learns = trains_input(model, tuning) or trains_output(model, tuning)
-    if not learns and not any(kind.state in (TRAINED, ADAPTED) for kind in kinds):
+    named = {*tuning.targets} <= {*possible}
+    if named and not learns and not any(kind.state in (TRAINED, ADAPTED) for kind in kinds):
         yield "freeze", Broken(frozen, "all parts of the model", "a part that is trained")
     if len(set(kinds)) > KINDS:
         have_kinds = f"{len(set(kinds))} kinds of layers, by their experts and their training"
         yield "freeze", Broken(frozen, have_kinds, f"at most {KINDS}")
+
+
+def peft_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]:
+    """Yield what PEFT 0.21 refuses, or does not do as it is told: out_proj of Mamba-2, whose
+    kernels read the weight itself (`tuners_utils.py: _check_lora_target_modules_mamba`); products
+    that the model has in parts; adapters of experts with dropout, or of some layers alone."""
+    names, moved = {*tuning.targets}, moves(model)
+    if model.mamba and "out_proj" in names:
+        limit = "in_proj alone of Mamba-2, whose kernels read the weight of out_proj themselves"
+        yield "lora_targets", Broken("adapters", "out_proj", limit)
+    if model.delta and "in_proj" in names:
+        limit = ", ".join(name for name in targets_of(model) if name.startswith("in_proj_"))
+        yield "lora_targets", Broken("adapters", "in_proj", limit)
+    pair = {"gate_proj", "up_proj"}
+    if moved and len(names & pair) == 1:
+        limit = "gate_proj,up_proj, which are one parameter of routed experts"
+        yield "lora_targets", Broken("adapters", "".join(names & pair), limit)
+    merged = {
+        one.target
+        for kind in set(model.layer_kinds)
+        for one in adapters_of(model, tuning, kind)
+        if one.merged
+    }
+    twice = merged & pair and "experts.gate_up_proj" in merged
+    if twice or {"down_proj", "experts.down_proj"} <= merged:
+        limit = "one name of each parameter of routed experts"
+        yield "lora_targets", Broken("adapters", ", ".join(sorted(merged)), limit)
+    if merged and tuning.dropout:
+        limit = "0, as adapters are added to the weights of routed experts"
+        yield "lora_dropout", Broken("adapters", f"dropout {tuning.dropout:g}", limit)
+    if merged - {*OF_EXPERTS} and any(tuning.frozen_layers(model.layers)):
+        limit = f"{', '.join(OF_EXPERTS)} beside frozen layers"
+        yield "lora_targets", Broken("adapters", ", ".join(sorted(merged)), limit)
 
 
 # What is asked of a job whatever runs it, and what Megatron-LM asks besides.

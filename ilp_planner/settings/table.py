@@ -53,10 +53,12 @@ from ilp_planner.specs.training import (
     SHARDINGS,
 )
 from ilp_planner.specs.tuning import (
-    BRIDGE_NAMES,
+    BRIDGE_ONLY,
     FROZEN,
     MOST_DROPOUT,
-    PEFT_NAMES,
+    OF_EXPERTS,
+    OF_SCANS,
+    PEFT_ONLY,
     TARGETS,
     frozen_part,
 )
@@ -81,6 +83,7 @@ OTHERS = TITANS + DEEPSPEED
 TUNERS = TITAN + DEEPSPEED  # whose jobs the export `peft` writes
 # Products with adapters, in the names of Hugging Face and of Megatron-LM.
 PEFT_EXAMPLE, BRIDGE_EXAMPLE = ("q_proj+v_proj",), ("linear_qkv+linear_proj",)
+SCAN_EXAMPLE = ("+".join(OF_SCANS),)  # of both systems
 BESIDE = ("lora", "16")  # the rank of adapters, where something else is said of them alone
 BY_PEFT = "by PEFT and the Trainer, which the export `peft` writes for"
 ON_SWITCH = "on, off or both; off without this option"
@@ -1248,10 +1251,10 @@ SETTINGS = (
     Setting(
         "lora_targets",
         Together(
-            (*PEFT_EXAMPLE, *BRIDGE_EXAMPLE),
+            (*PEFT_EXAMPLE, *BRIDGE_EXAMPLE, *SCAN_EXAMPLE),
             names=TARGETS,
             example="q_proj,v_proj",
-            families=(PEFT_NAMES, BRIDGE_NAMES),
+            families=((*PEFT_ONLY, *OF_EXPERTS), BRIDGE_ONLY, OF_SCANS),
         ),
         "Products with adapters, in the names of Hugging Face or of Megatron-LM: q_proj,v_proj or "
         "linear_qkv,linear_proj; without this option those that PEFT (queries and values) and "
@@ -1261,11 +1264,19 @@ SETTINGS = (
         beside=BESIDE,
         title="products with adapters",
         fields=("settings.tuning.targets",),
-        remark="as PEFT has them, and Megatron-Bridge; those of routed experts have none",
+        remark="as PEFT has them, and Megatron-Bridge, routed experts among them",
         search={
-            "": Search(AS_ASKED, (values.USUAL_TARGETS,), PEFT_EXAMPLE, heard=PEFT_EXAMPLE),
+            "": Search(
+                AS_ASKED,
+                (values.USUAL_TARGETS,),
+                PEFT_EXAMPLE,
+                heard=(*PEFT_EXAMPLE, *SCAN_EXAMPLE),
+            ),
             "megatron": Search(
-                AS_ASKED, (values.USUAL_TARGETS,), BRIDGE_EXAMPLE, heard=BRIDGE_EXAMPLE
+                AS_ASKED,
+                (values.USUAL_TARGETS,),
+                BRIDGE_EXAMPLE,
+                heard=(*BRIDGE_EXAMPLE, *SCAN_EXAMPLE),
             ),
             "torchtitan@0.2.2": Search(FIXED, (values.USUAL_TARGETS,), remark=NO_SETTING, heard=()),
         },

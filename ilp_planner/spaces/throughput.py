@@ -25,7 +25,7 @@ from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
     TRAINED,
     kinds_of_layers,
-    parts_of_layer,
+    parts_of_kind,
     trains_output,
     trains_words,
 )
@@ -84,7 +84,8 @@ def model_flops(architecture: Architecture, tuning: Tuning | None = None) -> flo
         return PASSES * float(forward - architecture.masked_flops)
     whole, most = 0.0, 0
     for layer in kinds_of_layers(model, tuning):
-        passes = _passes(layer.state, whole=not any(map(tuning.freezes, parts_of_layer(model))))
+        parts = parts_of_kind(model, layer.kind)
+        passes = _passes(layer.state, whole=not any(map(tuning.freezes, parts)))
         whole += passes * model.flops[f"{LAYER_KINDS[layer.kind].operator}-layer"]
         most = max(most, passes)
     below = most > 1 or trains_words(model, tuning)

@@ -11,6 +11,7 @@ from ilp_planner.specs.architecture import (
 )
 
 SCORES = ("softmax", "sigmoid")
+PROJECTIONS = FEW, MANY = 2, 4  # before a gated delta net, of Qwen3-Next and of Qwen3.5
 # Ways to turn angles for longer samples, with the usual bounds of what is turned otherwise.
 SCALINGS = {
     "linear": (0.0, 0.0),
@@ -229,7 +230,8 @@ class DeltaNet:
 
     key_heads: of queries and keys. key: channels of one. value_heads: of values, a multiple of
     those. value: channels of one. kernel: tokens that the convolution before it sees. chunk: tokens
-    that are multiplied at once.
+    that are multiplied at once. projections: products of transformers' before the convolution, two
+    (Qwen3-Next) or four (Qwen3.5), which may have adapters; elsewhere they are one.
     """
 
     key_heads: int
@@ -238,9 +240,12 @@ class DeltaNet:
     value: int = 128
     kernel: int = 4
     chunk: int = 64
+    projections: int = FEW
 
     def __post_init__(self) -> None:
         check_fields(self, "key_heads", "value_heads", "key", "value", "kernel", "chunk")
+        if self.projections not in PROJECTIONS:
+            raise ValueError(f"projections must be one of {PROJECTIONS}, found {self.projections}")
         if self.value_heads % self.key_heads:
             raise ValueError(
                 f"key_heads must divide value_heads ({self.value_heads}), found {self.key_heads}"

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.specs.layer_kinds import EXPERTS, LAYER_KINDS
+from ilp_planner.specs.decoder_parts import FEW, MANY
+from ilp_planner.specs.layer_kinds import ATTENTION, DELTA, EXPERTS, LAYER_KINDS, MAMBA, MLP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,22 +23,29 @@ if TYPE_CHECKING:
 # 4 bytes for 256 of these.
 BASES = {"nf4": 0.5 + 1 / 64 + 4 / (64 * 256)}
 MOST_DROPOUT = 0.9
-# Products that adapters may be beside: Megatron's names, and Hugging Face's for parts of them.
-TARGETS = (
+# Products that adapters may be beside: Megatron's names, Hugging Face's, and those of both. Of
+# Hugging Face's, `experts.` are parameters of all experts of a layer (PEFT's `target_parameters`).
+BRIDGE_ONLY = (
     "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj",
     "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj",
-    "q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
-    "kv_b_proj", "gate_proj", "up_proj", "down_proj",
 )  # fmt: skip
-BRIDGE_NAMES = tuple(name for name in TARGETS if name.startswith("linear_"))
-PEFT_NAMES = tuple(name for name in TARGETS if name not in BRIDGE_NAMES)
+PEFT_ONLY = (
+    "q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
+    "kv_b_proj", "gate_proj", "up_proj", "down_proj", "in_proj_qkvz", "in_proj_ba",
+    "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a",
+)  # fmt: skip
+OF_SCANS = ("in_proj", "out_proj")  # around a Mamba-2 mixer or a gated delta net
+OF_EXPERTS = ("experts.gate_up_proj", "experts.up_proj", "experts.down_proj")
+BRIDGE_NAMES, PEFT_NAMES = (*BRIDGE_ONLY, *OF_SCANS), (*PEFT_ONLY, *OF_SCANS, *OF_EXPERTS)
+TARGETS = (*BRIDGE_ONLY, *PEFT_ONLY, *OF_SCANS, *OF_EXPERTS)
 # Those that have adapters where none are named: of Megatron-Bridge 0.3.1 (`peft/lora.py: LoRA`),
 # and of PEFT for models like Llama (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`).
 BRIDGE_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 PEFT_TARGETS = ("q_proj", "v_proj")
 # Parts of a model that may be frozen by name.
 FROZEN = (
-    "embedding", "attention", "mlp", "experts", "router", "norms", "output", "encoder", "projector"
+    "embedding", "attention", "mamba", "delta", "mlp", "experts", "router", "norms", "output",
+    "encoder", "projector",
 )  # fmt: skip
 ENDS, OF_ENCODER = ("embedding", "output"), ("encoder", "projector")  # of them
 SPAN = re.compile(r"layers:(0|[1-9][0-9]{0,5})(?:-(0|[1-9][0-9]{0,5}))?")
@@ -139,10 +147,9 @@ def kinds_of_layers(model: Decoder, tuning: Tuning) -> tuple[TunedLayer, ...]:
 
     The backward pass ends at the lowest layer with a trained parameter, or at the embedding.
     """
-    own = ADAPTED if tuning.rank else TRAINED
-    if own == TRAINED and all(map(tuning.freezes, parts_of_layer(model))):
-        own = PASSED
-    states = [PASSED if still else own for still in tuning.frozen_layers(model.layers)]
+    own = {kind: _state(model, tuning, kind) for kind in set(model.layer_kinds)}
+    pairs = zip(tuning.frozen_layers(model.layers), model.layer_kinds, strict=True)
+    states = [PASSED if still else own[kind] for still, kind in pairs]
     if not trains_input(model, tuning):
         trained = (i for i, state in enumerate(states) if state != PASSED)
         lowest = next(trained, model.layers)
@@ -150,13 +157,22 @@ def kinds_of_layers(model: Decoder, tuning: Tuning) -> tuple[TunedLayer, ...]:
     return tuple(map(TunedLayer, model.layer_kinds, states))
 
 
+def _state(model: Decoder, tuning: Tuning, kind: int) -> str:
+    """Return the training of a kind of layers, where none is frozen as a whole."""
+    if tuning.rank:
+        beside = adapters_of(model, tuning, kind) or not tuning.targets
+        return ADAPTED if beside else PASSED
+    return PASSED if all(map(tuning.freezes, parts_of_kind(model, kind))) else TRAINED
+
+
 @lru_cache(maxsize=1024)
 def layer_kinds(model: Decoder, tuning: Tuning) -> tuple[int, ...]:
     """Return the result of `TrainingJob.layer_kinds`."""
     kinds = kinds_of_layers(model, tuning)
-    if len({kind.state for kind in kinds}) == 1:
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    if len(numbers) == len({kind.kind for kind in kinds}):
         return model.layer_kinds
-    return tuple(kind != kinds[0] for kind in kinds)
+    return tuple(numbers[kind] for kind in kinds)
 
 
 @lru_cache(maxsize=1024)
@@ -197,11 +213,17 @@ def trains_output(model: Decoder, tuning: Tuning) -> bool:
 
 def parts_of_layer(model: Decoder) -> tuple[str, ...]:
     """Return the parts of `FROZEN` that some layer of a model has."""
-    dense, experts = not all(model.expert_layers), any(model.expert_layers)
-    norms = bool(model.norm_vectors) or model.qk_norm
-    return (
-        "attention", *("mlp",) * dense, *("experts", "router") * experts, *("norms",) * norms
-    )  # fmt: skip
+    every = {part for kind in set(model.layer_kinds) for part in parts_of_kind(model, kind)}
+    return tuple(part for part in FROZEN if part in every)
+
+
+def parts_of_kind(model: Decoder, kind: int) -> tuple[str, ...]:
+    """Return the parts of `FROZEN` that a kind of layers has."""
+    own = LAYER_KINDS[kind]
+    norms = bool(model.norm_vectors) or (model.qk_norm and own.mixer == ATTENTION)
+    routed = own.inner == EXPERTS
+    found = (own.mixer, own.inner, "router" * routed, "norms" * norms)
+    return tuple(part for part in found if part)
 
 
 # ---- adapters ------------------------------------------------------------------------------------
@@ -210,9 +232,9 @@ def parts_of_layer(model: Decoder) -> tuple[str, ...]:
 class Adapter(NamedTuple):
     """Two small products beside one of a layer.
 
-    target: one of `TARGETS`. module: the product, in Megatron's names. inner, outer: its width, or
-    that of its part, of all tensor-parallel ranks together. rows: it is its inputs that ranks
-    divide, and otherwise its outputs.
+    target: one of `TARGETS`. module: the product, in Megatron's names; of routed experts it begins
+    with `ROUTED`. inner, outer: its width, or that of its part, of all tensor-parallel ranks
+    together. rows: it is its inputs that ranks divide, and otherwise its outputs.
     """
 
     target: str
@@ -221,43 +243,121 @@ class Adapter(NamedTuple):
     outer: int
     rows: bool = False
 
+    @property
+    def routed(self) -> bool:
+        """Tell whether it is beside routed experts."""
+        return self.module.startswith(ROUTED)
+
+    @property
+    def merged(self) -> bool:
+        """Tell whether every expert has one of its own, which PEFT adds to the experts' weights
+        (`tuners/lora/layer.py: ParamWrapper`). Megatron-Bridge has one for all experts of a rank,
+        beside their product (`peft/lora.py`, `share_expert_adapters` of 0.6)."""
+        return self.routed and self.target in PEFT_NAMES
+
+
+ROUTED = "experts."
+
 
 @lru_cache(maxsize=256)
-def possible_adapters(model: Decoder, experts: bool) -> tuple[Adapter, ...]:
-    """Return the adapters that a layer may have: beside products of attention, of a dense MLP, and
-    of shared experts. Those of routed experts are not modelled."""
-    h = model.hidden
-    found: list[Adapter] = []
-    if model.latent is None:
-        q, kv = model.heads * model.head, model.kv_heads * model.head
-        found += [
-            Adapter("linear_qkv", "linear_qkv", h, q + 2 * kv),
-            Adapter("q_proj", "linear_qkv", h, q),
-            Adapter("k_proj", "linear_qkv", h, kv),
-            Adapter("v_proj", "linear_qkv", h, kv),
-        ]
-    else:
-        found += _of_latent(model)
-    found += _named(("linear_proj", "o_proj"), "linear_proj", model.value_width, h, rows=True)
-    width = model.ffn
-    if experts:
-        assert model.experts is not None
-        width = model.experts.shared_ffn
-    if not width:
-        return tuple(found)
-    gates = 2 if model.gated else 1
-    found.append(Adapter("linear_fc1", "linear_fc1", h, gates * width))
-    found += [Adapter("gate_proj", "linear_fc1", h, width)] * model.gated
-    found.append(Adapter("up_proj", "linear_fc1", h, width))
-    found += _named(("linear_fc2", "down_proj"), "linear_fc2", width, h, rows=True)
+def possible_adapters(model: Decoder, kind: int) -> tuple[Adapter, ...]:
+    """Return the adapters that a kind of layers may have."""
+    own = LAYER_KINDS[kind]
+    found = list(_MIXERS[own.mixer](model)) if own.mixer else []
+    if own.inner == MLP:
+        found += _of_mlp(model, model.ffn, peft=not moves(model))
+    elif own.inner == EXPERTS:
+        found += _of_experts(model)
     return tuple(found)
 
 
+def moves(model: Decoder) -> bool:
+    """Tell whether PEFT takes the products of an MLP for those of routed experts.
+
+    It does so in models whose experts were modules before release 5 of transformers, with a gate,
+    and then has none beside dense MLPs and shared experts
+    (`utils/transformers_weight_conversion.py: _convert_peft_config_moe`). Nemotron's and Qwen3.5's
+    are none of these.
+    """
+    later = model.delta is not None and model.delta.projections == MANY
+    return model.gated and model.experts is not None and not later
+
+
+def _of_mlp(model: Decoder, width: int, *, peft: bool) -> Iterator[Adapter]:
+    """Yield those of a dense MLP or of shared experts. peft: PEFT has them too."""
+    h, gates = model.hidden, 2 if model.gated else 1
+    yield Adapter("linear_fc1", "linear_fc1", h, gates * width)
+    yield Adapter("linear_fc2", "linear_fc2", width, h, rows=True)
+    if peft:
+        yield from _named(("gate_proj",) * model.gated + ("up_proj",), "linear_fc1", h, width)
+        yield Adapter("down_proj", "linear_fc2", width, h, rows=True)
+
+
+def _of_experts(model: Decoder) -> Iterator[Adapter]:
+    """Yield those of routed and of shared experts.
+
+    Megatron-Bridge's names are of both. PEFT's for all experts of a layer are parameters; names of
+    modules that it takes for these are of the same shapes, since it doubles the rank of gate and
+    value together.
+    """
+    e, h = model.experts, model.routed_width
+    assert e is not None
+    first, last, wide = f"{ROUTED}linear_fc1", f"{ROUTED}linear_fc2", e.ffn * (1 + model.gated)
+    whole = "experts.gate_up_proj" if model.gated else "experts.up_proj"
+    moved = moves(model)
+    names = ("linear_fc1", whole, *("gate_proj", "up_proj") * moved)
+    yield from _named(names, first, h, wide)
+    names = ("linear_fc2", "experts.down_proj", *("down_proj",) * moved)
+    yield from _named(names, last, e.ffn, h, rows=True)
+    if e.shared_ffn:
+        yield from _of_mlp(model, e.shared_ffn, peft=not moved)
+
+
 def _named(
-    names: tuple[str, str], module: str, inner: int, outer: int, *, rows: bool = False
+    names: tuple[str, ...], module: str, inner: int, outer: int, *, rows: bool = False
 ) -> list[Adapter]:
-    """Return the adapter of a product in Megatron's and in Hugging Face's name."""
+    """Return the adapter of a product by the names that it has."""
     return [Adapter(name, module, inner, outer, rows) for name in names]
+
+
+def _of_attention(model: Decoder) -> Iterator[Adapter]:
+    """Yield those of attention; a gate of its output is made with the queries."""
+    h = model.hidden
+    if model.latent is None:
+        kv = model.kv_heads * model.head
+        q = model.heads * model.head * (1 + model.attention_gate)
+        yield Adapter("linear_qkv", "linear_qkv", h, q + 2 * kv)
+        yield Adapter("q_proj", "linear_qkv", h, q)
+        yield Adapter("k_proj", "linear_qkv", h, kv)
+        yield Adapter("v_proj", "linear_qkv", h, kv)
+    else:
+        yield from _of_latent(model)
+    yield from _named(("linear_proj", "o_proj"), "linear_proj", model.value_width, h, rows=True)
+
+
+def _of_mamba(model: Decoder) -> Iterator[Adapter]:
+    assert model.mamba is not None
+    yield Adapter("in_proj", "in_proj", model.hidden, model.mamba.projected)
+    yield Adapter("out_proj", "out_proj", model.mamba.inner, model.hidden, rows=True)
+
+
+def _of_delta(model: Decoder) -> Iterator[Adapter]:
+    """Yield those of a gated delta net: one product before it in Megatron, two in transformers'
+    Qwen3-Next, four in its Qwen3.5."""
+    d, h = model.delta, model.hidden
+    assert d is not None
+    yield Adapter("in_proj", "in_proj", h, d.projected)
+    if d.projections == FEW:
+        yield Adapter("in_proj_qkvz", "in_proj", h, d.convolved + d.inner)
+        yield Adapter("in_proj_ba", "in_proj", h, 2 * d.value_heads)
+    else:
+        yield Adapter("in_proj_qkv", "in_proj", h, d.convolved)
+        yield Adapter("in_proj_z", "in_proj", h, d.inner)
+        yield from _named(("in_proj_b", "in_proj_a"), "in_proj", h, d.value_heads)
+    yield Adapter("out_proj", "out_proj", d.inner, h, rows=True)
+
+
+_MIXERS = {ATTENTION: _of_attention, MAMBA: _of_mamba, DELTA: _of_delta}
 
 
 def _of_latent(model: Decoder) -> Iterator[Adapter]:
@@ -278,13 +378,13 @@ def _of_latent(model: Decoder) -> Iterator[Adapter]:
 
 def targets_of(model: Decoder) -> tuple[str, ...]:
     """Return the names of products of a model that may have adapters."""
-    kinds = set(model.expert_layers)
-    every = (one.target for experts in kinds for one in possible_adapters(model, experts))
+    kinds = sorted(set(model.layer_kinds))
+    every = (one.target for kind in kinds for one in possible_adapters(model, kind))
     return tuple(dict.fromkeys(every))
 
 
 @lru_cache(maxsize=256)
-def adapters_of(model: Decoder, tuning: Tuning, experts: bool) -> tuple[Adapter, ...]:
-    """Return the adapters of a layer."""
-    every = possible_adapters(model, experts) if tuning.rank else ()
+def adapters_of(model: Decoder, tuning: Tuning, kind: int) -> tuple[Adapter, ...]:
+    """Return the adapters of a kind of layers."""
+    every = possible_adapters(model, kind) if tuning.rank else ()
     return tuple(one for one in every if one.target in tuning.targets)

@@ -1,11 +1,14 @@
 """Memory of adapters, of a base in 4 bits and of frozen parts: PEFT's bytes, and bytes by hand."""
 
+import json
 import warnings
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ilp_planner.base.files import Document
 from ilp_planner.inputs.files import find_model
 from ilp_planner.job.decoder import layer_module, output_module
 from ilp_planner.job.memory import memory_parts, rank_memory
@@ -14,6 +17,8 @@ from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.tuning import base_numbers
 from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.decoder import Decoder, Experts, as_decoder
+from ilp_planner.specs.hugging_face.reader import read_config
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import (
     ADAPTED,
@@ -25,6 +30,9 @@ from ilp_planner.specs.tuning import (
     Tuning,
     kinds_of_layers,
 )
+from tests.examples import for_each
+from tests.specs.hugging_face import test_hybrids as known
+from tests.specs.hugging_face.published import PUBLISHED
 from tests.training_jobs import LLAMA_LIKE
 
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -50,6 +58,66 @@ PEFT: list[tuple[str, int, tuple[str, ...], tuple[int, int, int]]] = [
     ("qwen3-8b", 16, ("q_proj", "v_proj", "down_proj"), (16449890304, 68419584, 136839168)),
     ("qwen3-32b", 8, ("k_proj", "o_proj"), (65564092416, 39845888, 79691776)),
 ]
+# Likewise of hybrids and of routed experts, by their configurations.
+NEMOTRON, NEXT, LATER = (known.NANO, known.NEXT, known.ROUTED)
+MIXTRAL, QWEN = (PUBLISHED[n][0] for n in ("mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B"))
+CONFIGURED: list[tuple[dict[str, Any], int, tuple[str, ...], tuple[int, int, int]]] = [
+    (NEMOTRON, 16, ("q_proj", "k_proj", "v_proj", "o_proj"), (63163345792, 7471104, 14942208)),
+    (NEMOTRON, 8, ("in_proj", "up_proj", "down_proj"), (63174857600, 18982912, 37965824)),
+    (
+        NEMOTRON,
+        4,
+        ("q_proj", "experts.up_proj", "experts.down_proj"),
+        (63584607104, 428732416, 857464832),
+    ),
+    (
+        known.LARGE,
+        16,
+        ("in_proj", "up_proj", "down_proj", "q_proj"),
+        (113098900480, 450199552, 900399104),
+    ),
+    (
+        NEXT,
+        8,
+        ("in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "o_proj"),
+        (159381100032, 32317440, 64634880),
+    ),
+    # PEFT takes them for routed experts, and none of the shared ones has an adapter.
+    (NEXT, 16, ("gate_proj", "up_proj", "down_proj"), (173038990848, 13690208256, 27380416512)),
+    (NEXT, 4, ("q_proj", "experts.gate_up_proj"), (160558708224, 1209925632, 2419851264)),
+    (
+        LATER,
+        8,
+        ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "q_proj"),
+        (69350118656, 28897280, 57794560),
+    ),
+    (LATER, 8, ("gate_proj", "up_proj", "down_proj"), (69331051776, 9830400, 19660800)),
+    (
+        LATER,
+        2,
+        ("q_proj", "experts.gate_up_proj", "experts.down_proj"),
+        (69783414016, 462192640, 924385280),
+    ),
+    (
+        known.BAMBA,
+        16,
+        ("in_proj", "q_proj", "v_proj", "down_proj"),
+        (19700865792, 79503360, 159006720),
+    ),
+    (
+        MIXTRAL,
+        8,
+        ("q_proj", "experts.gate_up_proj", "experts.down_proj"),
+        (93833404416, 427819008, 855638016),
+    ),
+    (
+        QWEN,
+        8,
+        ("q_proj", "gate_proj", "up_proj", "down_proj"),
+        (63036616704, 1972371456, 3944742912),
+    ),
+    (QWEN, 8, ("q_proj", "down_proj"), (61627330560, 563085312, 1126170624)),
+]
 SMALL: dict[str, Any] = {
     **{"layers": 4, "hidden": 512, "sequence": 1024, "heads": 4, "ffn": 1536, "vocab": 16000},
     **LLAMA_LIKE,
@@ -68,9 +136,17 @@ def model_named(name: str) -> Decoder:
     return model
 
 
+def configured(values: dict[str, Any]) -> Decoder:
+    read = read_config(Document("config.json", json.dumps(values)), text_only=True)
+    model = as_decoder(read.architecture)
+    assert model is not None
+    return model
+
+
 def states(job: TrainingJob) -> tuple[float, ...]:
     """Return bytes of parameters, gradients and moments on one rank."""
-    counts = {"layer": job.model.layers, "embedding": 1, "output": 1}
+    counts = Counter(LAYER_KINDS[kind].name for kind in job.layer_kinds)
+    counts.update(("embedding", "output"))
     parts = memory_parts(job).parts
     return tuple(
         sum(count * getattr(parts[kind], name) for kind, count in counts.items())
@@ -90,6 +166,32 @@ def test_states_are_those_of_peft(
     name: str, rank: int, targets: tuple[str, ...], expected: tuple[int, int, int]
 ) -> None:
     assert states(job_of(tuning_of(rank, targets), model_named(name))) == expected
+
+
+@for_each("case", CONFIGURED)
+def test_states_of_hybrids_and_experts_are_those_of_peft(
+    case: tuple[dict[str, Any], int, tuple[str, ...], tuple[int, int, int]],
+) -> None:
+    values, rank, targets, expected = case
+    assert states(job_of(tuning_of(rank, targets), configured(values))) == expected
+
+
+def test_peft_itself_has_those_of_hybrids_and_experts() -> None:
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    warnings.simplefilter("ignore")
+    for values, rank, targets, expected in CONFIGURED:
+        more = {key: value for key, value in values.items() if key != "model_type"}
+        config = transformers.AutoConfig.for_model(values["model_type"], **more)
+        with torch.device("meta"):
+            whole = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        parameters = [name for name in targets if name.startswith("experts.")]
+        modules = [name for name in targets if name not in parameters]
+        lora = peft.LoraConfig(r=rank, target_modules=modules, target_parameters=parameters or None)
+        made = peft.get_peft_model(whole, lora)
+        every = [(p.numel() * p.element_size(), p.requires_grad) for p in made.parameters()]
+        trained = sum(size for size, own in every if own)
+        assert (sum(size for size, _ in every), trained, 2 * trained) == expected
 
 
 def test_peft_itself_has_them() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ilp_planner.settings.rules import check_combined, check_tuning, does_otherwise
-from ilp_planner.specs.decoder import Mamba
+from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba
 from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, TURING
 from ilp_planner.specs.training import (
     Kernels,
@@ -201,6 +201,10 @@ def test_what_megatron_does_otherwise_than_it_is_told_is_known(name: str) -> Non
     assert does_otherwise(case) is expected
 
 
+PLAIN: dict[str, Any] = {}
+ROUTED = {"experts": Experts(count=4, top_k=2, ffn=64)}
+MAMBA = {"pattern": "M*M-", "mamba": Mamba(heads=8, head=32, state=64)}
+DELTA = {"pattern": "G- *- G- G-", "delta": DeltaNet(key_heads=2, value_heads=4)}
 TUNINGS = {
     "adapters": Tuning(rank=8, targets=("linear_qkv",)),
     "frozen layers": Tuning(frozen=("layers:0",)),
@@ -209,16 +213,39 @@ TUNINGS = {
 
 
 @for_each("name", TUNINGS)
-def test_hybrids_are_trained_whole(name: str) -> None:
+def test_parts_of_hybrids_are_trained(name: str) -> None:
     plain = llama(layers=4)
     hybrid = replace(plain, pattern="M*M-", mamba=Mamba(heads=8, head=32, state=64))
-    settings = Settings(tuning=TUNINGS[name])
-    assert not list(check_tuning(job(plain, pp=1, settings=settings)))
-    assert [tuple(broken) for broken in check_tuning(job(hybrid, pp=1, settings=settings))] == [
-        (
-            "fine-tuning",
-            "layers M*M-",
-            "attention in all layers, as parts of a hybrid's layers are not told apart",
-        )
-    ]
-    assert not list(check_tuning(job(hybrid, pp=1, settings=Settings())))
+    for model in (plain, hybrid):
+        assert not list(check_tuning(job(model, pp=1, settings=Settings(tuning=TUNINGS[name]))))
+
+
+BY_PEFT = {
+    "a kernel reads the weight": (MAMBA, ("out_proj",), {}, "in_proj alone of Mamba-2"),
+    "products in parts": (DELTA, ("in_proj",), {}, "in_proj_qkvz, in_proj_ba"),
+    "products in other parts": (DELTA, ("in_proj_qkv",), {}, "in_proj_qkvz, in_proj_ba"),
+    "half of a parameter": (ROUTED, ("up_proj",), {}, "gate_proj,up_proj"),
+    "twice": (ROUTED, ("down_proj", "experts.down_proj"), {}, "one name of each parameter"),
+    "dropout": (ROUTED, ("experts.down_proj",), {"dropout": 0.1}, "0, as adapters are added"),
+    "some layers": (ROUTED, ("down_proj",), {"frozen": ("layers:0",)}, "experts.down_proj beside"),
+    "no expert": (PLAIN, ("experts.down_proj",), {}, "which the model has"),
+    "no scan": (PLAIN, ("in_proj",), {}, "which the model has"),
+}
+
+
+@for_each("name", BY_PEFT)
+def test_what_peft_does_not_adapt_is_refused_by_name(name: str) -> None:
+    changes, targets, more, said = BY_PEFT[name]
+    tuning = Tuning(rank=8, targets=targets, adapters="fp32", **more)
+    found = list(
+        check_tuning(job(llama(layers=4, **changes), pp=1, settings=Settings(tuning=tuning)))
+    )
+    assert [said in broken.limit for broken in found] == [True]
+
+
+@for_each("names", [("in_proj", "out_proj"), ("linear_fc1", "in_proj")])
+def test_megatron_bridge_adapts_what_peft_does_not(names: tuple[str, ...]) -> None:
+    for changes in (MAMBA, DELTA):
+        settings = Settings(tuning=Tuning(rank=8, targets=names))
+        model = llama(layers=4, **changes)
+        assert not list(check_tuning(job(model, pp=1, settings=settings)))

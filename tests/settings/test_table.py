@@ -20,9 +20,16 @@ from ilp_planner.settings.job_options import (
     changed_options,
     with_options,
 )
-from ilp_planner.settings.table import BRIDGE_EXAMPLE, BY_NAME, DEMANDS, PEFT_EXAMPLE, SETTINGS
+from ilp_planner.settings.table import (
+    BRIDGE_EXAMPLE,
+    BY_NAME,
+    DEMANDS,
+    PEFT_EXAMPLE,
+    SCAN_EXAMPLE,
+    SETTINGS,
+)
 from ilp_planner.specs.training import Settings
-from ilp_planner.specs.tuning import BRIDGE_NAMES, PEFT_NAMES
+from ilp_planner.specs.tuning import BRIDGE_NAMES, OF_SCANS, PEFT_NAMES
 
 
 def test_names_are_there_once() -> None:
@@ -100,10 +107,14 @@ def test_options_of_jobs_say_what_they_were_given() -> None:
 
 
 def test_names_of_products_are_like_those_of_their_system() -> None:
-    """So that a runtime that has some of them is asked for any of them."""
+    """So that a runtime that has some of them is asked for any of them, and both for names that
+    both have."""
     row = BY_NAME["lora_targets"]
-    for names, example in ((PEFT_NAMES, PEFT_EXAMPLE), (BRIDGE_NAMES, BRIDGE_EXAMPLE)):
-        assert {*map(row.domain.like, (*names, "+".join(names)))} == {*example}
+    systems = ((PEFT_NAMES, PEFT_EXAMPLE), (BRIDGE_NAMES, BRIDGE_EXAMPLE))
+    for names, example in systems:
+        own = [name for name in names if name not in OF_SCANS]
+        assert {*map(row.domain.like, (*own, f"{own[0]}+in_proj", "+".join(names)))} == {*example}
+    assert {*map(row.domain.like, OF_SCANS)} == {*SCAN_EXAMPLE}
 
 
 @pytest.mark.parametrize("parts", ["layers:5-2", "layers", "layers:01", "embedding+layers:3-1"])

@@ -5,6 +5,7 @@ The limits come from `transformers/trainer.py` 5, `accelerate/utils/dataclasses.
 pages; where FSDP shares states, those of 8 bits are torchao's (`optim/adam.py` 0.17).
 """
 
+from ilp_planner.settings.rules import peft_rules
 from ilp_planner.settings.table import FORMAT_FIELD, LOSS_FIELD
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.spaces.runtimes.limits import (
@@ -57,6 +58,8 @@ def check_peft(job: TrainingJob) -> None:
             raise Unfit("settings.tuning.targets", target).but(
                 f"{TOOL} has the names of Hugging Face", f"some of {', '.join(PEFT_NAMES)}"
             )
+    for name, broken in peft_rules(job.model, tuning):
+        raise Unfit(f"settings.{name}", broken.have).but(f"{TOOL} has others", broken.limit)
     if s.optimizer.instances > 1:
         raise Unfit("settings.optimizer.instances", s.optimizer.instances).but(
             f"the script for {TOOL} shards over all replicas", "instances = 1"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.decoder_parts import DeltaNet, Experts, Mamba
+from ilp_planner.specs.decoder_parts import FEW, MANY, DeltaNet, Experts, Mamba
 from ilp_planner.specs.hugging_face.config import Config, one_of, rotary_of
 from ilp_planner.specs.hugging_face.dense import attention_biases, decoder
 from ilp_planner.specs.hugging_face.routed import routed_fields
@@ -154,6 +154,7 @@ def _delta(config: Config, inner: Sequence[str], **choices: Any) -> Decoder:
             key=config.whole("linear_key_head_dim", 128),
             value=config.whole("linear_value_head_dim", 128),
             kernel=config.whole("linear_conv_kernel_dim", 4),
+            projections=MANY if config.text("model_type", "").startswith("qwen3_5") else FEW,
         )
     has = {LAYER_KINDS[kind].mixer for kind in kinds}
     if "mlp" not in {LAYER_KINDS[kind].inner for kind in kinds}:

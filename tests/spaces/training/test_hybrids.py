@@ -1,10 +1,12 @@
-"""Plans of hybrids: no legal one takes less than its bound, and all train all of the model."""
+"""Plans of hybrids, of all of the model or of a part: no legal one takes less than its bound."""
 
 import pytest
 
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
+from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import ADAPTED, FORWARD_ONLY, PASSED
 from tests.megatron_cases import GIB, small_cluster
 from tests.random_problems import HYBRIDS
 from tests.runtime_cases import runtime_problem
@@ -30,15 +32,31 @@ def test_no_plan_is_faster_than_the_bound(kind, memory):
     assert assert_none_is_faster(problem_of(kind, memory), seed=7, count=60) >= 20
 
 
-@pytest.mark.parametrize(
-    "asked", [{"lora": "8", "lora_targets": "linear_proj"}, {"freeze": "layers:0-1"}]
-)
-def test_no_plan_trains_a_part_of_a_hybrid(asked):
+TUNED = {
+    "Mamba": {"lora": "8", "lora_targets": "linear_qkv,in_proj", "freeze": "layers:2"},
+    "Mamba and experts": {"lora": "8", "lora_targets": "linear_fc1,linear_fc2"},
+    "delta nets and experts": {"freeze": "embedding,delta,layers:0-1"},
+}
+
+
+@pytest.mark.parametrize("kind", sorted(HYBRIDS))
+def test_no_plan_of_a_part_is_faster_than_the_bound(kind):
+    assert assert_none_is_faster(problem_of(kind, 9.0, TUNED[kind]), seed=3, count=60) >= 20
+
+
+def test_nothing_is_below_the_lowest_trained_layer_of_a_hybrid():
+    """Of the pattern `M-*M--M*`, with adapters of attention alone."""
+    problem = problem_of("Mamba", 9.0, {"lora": "8", "lora_targets": "linear_qkv"})
+    plan = solve(problem).plan
+    assert plan is not None
+    model = problem.costs.model
+    job = TrainingJob(model=model, micro_batch=1, global_batch=1, settings=plan.settings)
+    states = [job.kind(number).state for number in job.layer_kinds]
+    assert states == [FORWARD_ONLY, FORWARD_ONLY, ADAPTED, PASSED, PASSED, PASSED, PASSED, ADAPTED]
+    kinds = [job.kind(number).kind for number in job.layer_kinds]
+    assert kinds == list(model.layer_kinds)
+
+
+def test_a_product_that_no_layer_has_is_refused():
     with pytest.raises(InfeasibleError, match="no plan of small on 4 devices has it"):
-        solve(problem_of("Mamba", 9.0, asked))
-
-
-def test_without_adapters_where_both_are_allowed():
-    found = solve(problem_of("Mamba and experts", 9.0, {"lora": "0,8"})).plan
-    assert found is not None
-    assert not found.settings.tuning
+        solve(problem_of("Mamba", 9.0, {"lora": "8", "lora_targets": "linear_q_proj"}))

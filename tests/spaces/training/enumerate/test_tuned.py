@@ -16,12 +16,15 @@ from ilp_planner.spaces.throughput import least_flops, model_flops
 from ilp_planner.spaces.training.search.possible import possible_parts
 from tests.examples import for_each, thinned
 from tests.megatron_cases import small_cluster
+from tests.random_problems import HYBRIDS
 from tests.runtime_cases import runtime_problem
 from tests.spaces.training.test_random_plans import assert_plans_keep_the_bound
 
 LAYERS = 4
 MEGATRON = {"lora": "8", "lora_targets": "linear_qkv,linear_proj"}
 PEFT = {"lora": "8", "lora_targets": "q_proj,v_proj,down_proj"}
+EVERYWHERE = {"lora": "8", "lora_targets": "linear_qkv,linear_fc1,linear_fc2"}
+OF_EXPERTS = {"lora": "8", "lora_targets": "q_proj,experts.gate_up_proj,experts.down_proj"}
 # Runtime, kind of model, what is asked for.
 CASES: list[tuple[str, str, dict[str, str]]] = [
     ("megatron", "dense", MEGATRON),
@@ -41,17 +44,28 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
     ("torchtitan", "experts", {"lora": "8", "lora_targets": "q_proj", "moments": "paged-8bit"}),
     ("torchtitan", "dense", {"moments": "fp32,paged", "freeze": "embedding"}),
     ("deepspeed", "dense", {"moments": "paged,paged-8bit"}),
+    # Hybrids, and adapters of routed experts.
+    ("megatron", "Mamba", {"lora": "8", "lora_targets": "in_proj,out_proj"}),
+    ("megatron", "Mamba", {"freeze": "mamba,norms,layers:0-2"}),
+    ("megatron", "Mamba and experts", {**EVERYWHERE, "freeze": "layers:0-1"}),
+    ("megatron", "delta nets and experts", {"lora": "8", "lora_targets": "linear_proj,in_proj"}),
+    ("megatron", "delta nets and experts", {"freeze": "embedding,delta,experts,layers:0-1"}),
+    ("megatron", "experts", {**EVERYWHERE, "lora_dropout": "0.1"}),
+    ("torchtitan", "experts", {**OF_EXPERTS, "freeze": "layers:0"}),
+    ("deepspeed", "experts", {"lora": "8", "lora_targets": "gate_proj,up_proj,down_proj"}),
+    ("deepspeed", "experts", {**OF_EXPERTS, "qlora": "on"}),
 ]
 
 
 def problem_of(space: str, kind: str, asked: dict[str, str]) -> Problem[Any]:
+    base, changes = HYBRIDS.get(kind, (kind, {}))
     return runtime_problem(
         space,
-        kind,
+        base,
         cluster=small_cluster(2, 2, between=2e9),
         global_batch=8,
         constraints=constraints_of(asked),
-        changes={"layers": LAYERS},
+        changes={**changes, "layers": 2 * LAYERS if changes else LAYERS},
     )
 
 
