@@ -21,6 +21,7 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import Value as Argument
+from ilp_planner.formats.megatron.hybrid import EARLIER, PATTERN, hybrid_misfits, hybrid_values
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF, state_values
@@ -182,10 +183,9 @@ def check_core(job: TrainingJob) -> None:
 def _model(job: TrainingJob) -> Section:
     """Return the architecture."""
     m = job.model
-    latent = m.experts.latent if m.experts else 0
-    for name, found in (("pattern", m.pattern), ("experts.latent", latent)):
-        if found:
-            raise Unfit(f"model.{name}", found).but(f"{TOOL} is told plain transformers alone")
+    if latent := m.experts.latent if m.experts else 0:
+        raise Unfit("model.experts.latent", latent).but(f"{TOOL} has no such experts")
+    hybrid = _hybrid(job)
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
         raise Unfit("model.max_position_embeddings", m.max_position_embeddings).but(
             f"{TOOL} has as many positions as the sequence is long",
@@ -234,11 +234,27 @@ def _model(job: TrainingJob) -> Section:
             "moe_layer_freq": [int(has) for has in m.expert_layers],
             **{key: _listed(value) for key, value in routing_values(m.experts).items()},
         }
+    section |= hybrid
     if m.prediction_layers:
         section["mtp_num_layers"] = m.prediction_layers
     if job.batching == LONGEST and job.pp > 1:
         section["variable_seq_lengths"] = True  # stages say how long what they send is
     return section
+
+
+def _hybrid(job: TrainingJob) -> Section:
+    """Return the layers of a hybrid: a pattern of `MambaModelProvider`, whose stages have equally
+    many of them and are one a rank, or the kinds of attention of a transformer's layers."""
+    for key, found, expected in hybrid_misfits(job.model):
+        raise Unfit(f"model.{key}", found).but(f"{TOOL} builds others", f"{key} = {expected}")
+    values = {key: value for key, value in hybrid_values(job.model).items() if key != "spec"}
+    if PATTERN in values:
+        if job.virtual > 1 or len({stage.layers for stage in job.stages}) > 1:
+            raise Unfit("plan.stages", write_layout(job.pipeline)).but(
+                f"{TOOL} gives each rank one stage of a hybrid's layers, all of one length"
+            )
+        values[EARLIER] = values.pop(PATTERN)
+    return {key: _listed(value) for key, value in values.items()}
 
 
 def _features(model: Decoder) -> dict[str, Argument]:
