@@ -13,7 +13,7 @@ from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("checker",),
+    ("checker", "checker_costs"),
     ("base",),
     ("schedule",),
     ("specs",),
