@@ -25,13 +25,14 @@ import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import combinations, permutations, product
 from math import gcd, isqrt, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
-VERSION = 1
+VERSION, OF_JOBS = 1, 2  # of the format: of plans of operators and layers, of training jobs
 MIB = 1 << 20
 PS = 10**12  # picoseconds of a second
 Q = 1 << 12  # a priced sum is in 1 / Q picoseconds; a price is in 1 / Q picoseconds per byte
@@ -2327,6 +2328,16 @@ class Jobs:
     name = "training"
 
     def __init__(self, record, plans):
+        self.layers = None
+        if "job" in record:  # nothing is believed: the figures of layers are computed
+            self.layers = computed(layer_costs().Costs, record["job"], plans["devices_per_node"])
+            agree_model(self.layers.model, plans)
+            self.forms = {}
+            for row in get(record["job"], "forms", list):
+                choice, form, number = row if isinstance(row, list) and len(row) == 3 else (-1,) * 3
+                typed(number, "forms", int, 0, len(self.layers.settings) - 1)
+                self.forms[typed(choice, "forms", int, 0), typed(form, "forms", str)] = number
+            return
         again = len(plans["recompute"])
         widths = {"chains": PAIRS + again, "syncs": 4, "sends": None, "works": 1}
         self.rows: Table = {}
@@ -2370,13 +2381,52 @@ class Jobs:
         return rows[number], self.least[key][number]
 
 
+@cache
+def layer_costs():
+    """Return the module with the costs of layers: the file beside this one."""
+    path = Path(__file__).with_name("checker_costs.py")
+    spec = spec_from_file_location("checker_costs", path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise RefusedError(f"{path.name}: missing beside {Path(__file__).name}, expected for jobs")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def computed(make, *of):
+    """Return what is computed of figures of the file; those that give no number are refused."""
+    try:
+        return make(*of)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RefusedError(f"job: {type(error).__name__}: {str(error)[:120]}") from None
+
+
+def agree_model(model, plans):
+    """Refuse a set whose degrees are not those that divide the model."""
+    e = model.experts
+    inner = ({e.shared_ffn} - {0}) if e else {model.ffn}
+    said = {
+        "layers": model.layers, "sequence": model.sequence,
+        "kv_heads": 0 if model.latent else model.kv_heads,
+        "divided": sorted({model.heads} | inner), "experts": [e.count, e.ffn] if e else [],
+        "experts_by_tp": not model.bias,
+    }  # fmt: skip
+    for key, expected in said.items():
+        if plans[key] != expected:
+            raise RefusedError(f"{key}: found {plans[key]}, expected {expected} of the model")
+
+
 def read_bytes(row, keys):
     """Read the bytes of these names, in parts of a byte, to the nearest one."""
     numbers = typed(row, "bytes", list)
     if len(numbers) != len(keys):
         raise RefusedError(f"bytes: expected {len(keys)} numbers: {', '.join(keys)}")
-    each = [typed(x, "bytes", Fraction, -MOST_BYTES, MOST_BYTES) for x in numbers]
-    return dict(zip(keys, (round(Fraction(x) * BYTE) for x in each), strict=True))
+    return parts_of(keys, [typed(x, "bytes", Fraction, -MOST_BYTES, MOST_BYTES) for x in numbers])
+
+
+def parts_of(keys, sizes):
+    """Return bytes by name in parts of a byte, to the nearest one."""
+    return dict(zip(keys, (round(Fraction(x) * BYTE) for x in sizes), strict=True))
 
 
 def read_jobs(records, plans, jobs):
@@ -2385,15 +2435,18 @@ def read_jobs(records, plans, jobs):
     for record in records:
         named = get(record, "degrees", list)
         key = tuple(typed(x, "degrees", int, 0, 1 << 20) for x in named)
-        if len(key) != len(DEGREES):
-            raise RefusedError(f"degrees: found {len(key)} numbers, expected {len(DEGREES)}")
+        if len(key) != len(DEGREES) or min(key[:3] + key[4:7]) < 1 or key[5] > MOST_DEVICES:
+            raise RefusedError(f"degrees: found {shown(named)}, expected {len(DEGREES)} from 1 on")
         listed = found.setdefault(key, [])
-        if record.get("choice", -1) is None:
-            continue
-        choice = get(record, "choice", int, 0, len(plans["choices"]) - 1)
-        if any(one.choice == choice for one in listed):
-            raise RefusedError(f"cases: degrees {key}, choice {choice} twice")
-        listed.append(Job(record, plans, jobs, key, choice))
+        choices = [record.get("choice", -1)]
+        if jobs.layers:
+            choices = get(record, "choices", list)
+        for choice in choices if choices != [None] else ():
+            choice = typed(choice, "choice", int, 0, len(plans["choices"]) - 1)
+            if any(one.choice == choice for one in listed):
+                raise RefusedError(f"cases: degrees {key}, choice {choice} twice")
+            listed.append(Counted(plans, jobs, key, choice) if jobs.layers else
+                          Believed(record, plans, jobs, key, choice))  # fmt: skip
     left = {**found}  # more than the set has would hide, in their number, that it is narrower
     for key in degrees_of(plans):
         if left.pop(key, None) is None:
@@ -2407,40 +2460,25 @@ def read_jobs(records, plans, jobs):
 class Job:
     """Plans of one choice of degrees and settings; a pair of figures is (exact, rounded down)."""
 
-    def __init__(self, record, plans, jobs, key, choice):
+    work: Any = None
+    row: Any  # of a recomputation, with several stages on each rank or one: the bytes
+    chain: Any
+    sync: Any
+    sends: Any
+    constant: Any
+
+    def __init__(self, plans, key, choice):
         self.tp, self.cp, self.ep, self.etp, self.dp, self.pp, self.size, self.order = key
         self.plans, self.choice, self.L = plans, choice, plans["layers"]
-        if min(key[0], key[1], key[4], key[5], key[6]) < 1 or self.pp > MOST_DEVICES:
-            raise RefusedError(f"degrees: found {key}, expected numbers from 1 on")
         self.M = plans["batch"] // (self.dp * self.size)
-        self.work, self.memory = None, {}
-        if "work" in record:  # of a micro-batch on all ranks, at least: nothing else is said
-            self.work = jobs.row("works", record["work"], 1)[1][0]
-            return
-        chains, syncs = get(record, "chains", list), get(record, "syncs", list)
-        rows = get(record, "rows", list) or [0] * self.pp
-        if not chains or len(chains) != len(syncs) or len(rows) != self.pp or self.M < 1:
-            raise RefusedError(f"cases: degrees {key}: expected figures of every rank")
-        own = [typed(x, "rows", int, 0, len(chains) - 1) for x in rows]
-        chains = [jobs.row("chains", x) for x in chains]
-        syncs = [jobs.row("syncs", x) for x in syncs]
-        self.chain = [[chains[x][low] for x in own] for low in (0, 1)]
-        self.sync = [[syncs[x][low] for x in own] for low in (0, 1)]
-        self.layer = min(chain[2] + chain[3] for chain in self.chain[1])
-        self.sends = jobs.row("sends", record.get("sends"), self.pp)
-        constant = Fraction(get(record, "constant", Fraction, 0, MOST_SECONDS))
-        self.constant = constant, down(constant * PS)
-        for name, numbers in get(record, "memory", dict).items():
-            for several, rows in enumerate(jobs.memory(numbers, self.pp)):
-                self.memory[name, several > 0] = rows
         groups = (self.tp, self.pp, self.dp * self.cp, self.cp, self.ep)
         self.outside = BYTE * (CONTEXT + COMMUNICATOR * sum(size > 1 for size in groups))
         self.room = BYTE * (plans["limit"] + MORE)
 
-    def row(self, way, several):
-        """Return the bytes of a recomputation, with one stage on each rank or several."""
-        found = self.memory.get((BLOCK if isinstance(way, int) else way, several))
-        return found or self.memory.get(("any", several))
+    @cached_property
+    def layer(self):
+        """Picoseconds of both passes of a layer, on the fastest rank."""
+        return min(chain[2] + chain[3] for chain in self.chain[1])
 
     def needed(self, rank, sizes, way):
         """Bytes of a rank whose stages have so many layers, in parts of a byte; 0: not said, or
@@ -2581,6 +2619,143 @@ class Job:
                 else:
                     target = found
         return target
+
+
+class Believed(Job):
+    """A job whose figures are those of the file."""
+
+    def __init__(self, record, plans, jobs, key, choice):
+        super().__init__(plans, key, choice)
+        self.memory: Table = {}
+        if "work" in record:  # of a micro-batch on all ranks, at least: nothing else is said
+            self.work = jobs.row("works", record["work"], 1)[1][0]
+            return
+        chains, syncs = get(record, "chains", list), get(record, "syncs", list)
+        rows = get(record, "rows", list) or [0] * self.pp
+        if not chains or len(chains) != len(syncs) or len(rows) != self.pp or self.M < 1:
+            raise RefusedError(f"cases: degrees {key}: expected figures of every rank")
+        own = [typed(x, "rows", int, 0, len(chains) - 1) for x in rows]
+        chains = [jobs.row("chains", x) for x in chains]
+        syncs = [jobs.row("syncs", x) for x in syncs]
+        self.chain = [[chains[x][low] for x in own] for low in (0, 1)]
+        self.sync = [[syncs[x][low] for x in own] for low in (0, 1)]
+        self.sends = jobs.row("sends", record.get("sends"), self.pp)
+        constant = Fraction(get(record, "constant", Fraction, 0, MOST_SECONDS))
+        self.constant = constant, down(constant * PS)
+        for name, numbers in get(record, "memory", dict).items():
+            for several, rows in enumerate(jobs.memory(numbers, self.pp)):
+                self.memory[name, several > 0] = rows
+
+    def row(self, way, several):
+        """Return the bytes of a recomputation, with one stage on each rank or several."""
+        found = self.memory.get((BLOCK if isinstance(way, int) else way, several))
+        return found or self.memory.get(("any", several))
+
+    def tells(self, way, several):
+        """Whether the bytes are those of the recomputation, not a bound on them."""
+        return ((BLOCK if isinstance(way, int) else way), several) in self.memory
+
+    def has(self, settings):
+        """Whether a plan may have these settings."""
+        return True
+
+
+class Counted(Job):
+    """A job whose figures are computed of its model, its device and its settings."""
+
+    def __init__(self, plans, jobs, key, choice):
+        super().__init__(plans, key, choice)
+        ranks = self.tp * self.cp * self.dp
+        holds = {
+            "r": self.dp * self.cp > 1 or (self.etp and ranks > self.ep * self.etp),
+            "p": self.pp > 1, "t": self.tp > 1, "c": self.cp > 1, "e": self.ep > 1,
+            "x": self.ep * self.etp > 1,
+        }  # fmt: skip
+        form = "".join(letter for letter, one in holds.items() if one)
+        self.number = jobs.forms.get((choice, form))
+        if self.number is None:
+            raise RefusedError(f"forms: choice {choice} with degrees {form or 'of 1'}: missing")
+        self.own = jobs.layers.settings[self.number]
+        self.costs = computed(jobs.layers.job, key, self.number)
+        self.memory: Table = {}
+
+    @cached_property
+    def kinds(self):
+        """Of each rank the first one with the same links."""
+        return computed(self.costs.kinds)
+
+    def pairs(self, make):
+        """Return the figures of every rank, exactly and rounded down. make: of a kind of rank."""
+        rows = {kind: computed(make, kind) for kind in {*self.kinds}}
+        return [[of[kind] for kind in self.kinds] for of in (
+            {kind: [Fraction(x) for x in row] for kind, row in rows.items()},
+            {kind: [ps(x) for x in row] for kind, row in rows.items()})]  # fmt: skip
+
+    @cached_property
+    def chain(self):
+        """Seconds of the passes of embedding, layer and output; those of a layer once more."""
+
+        def chain(kind):
+            found = self.costs.chain(kind)
+            parts = (found[name] for name in ("embedding", "layer", "output"))
+            return [x for one in parts for x in (one.forward, one.back)] + [
+                again(found["layer"], way) for way in self.plans["recompute"]
+            ]
+
+        def again(layer, way):
+            if way.startswith(UNIFORM):
+                return layer.again
+            return sum(layer.parts.get(name, 0.0) for name in way.split())
+
+        return self.pairs(chain)
+
+    @cached_property
+    def sync(self):
+        """Seconds of synchronisation: fixed, and of embedding, layer and output."""
+
+        def sync(kind):
+            fixed, each = self.costs.sync(kind)
+            return [fixed, each["embedding"], each["layer"], each["output"]]
+
+        return self.pairs(sync)
+
+    @cached_property
+    def sends(self):
+        """Seconds from each rank to the next one and back."""
+        found = computed(self.costs.sends)
+        return [Fraction(x) for x in found], [ps(x) for x in found]
+
+    @cached_property
+    def constant(self):
+        """Seconds of an iteration of every layout."""
+        found = computed(self.costs.constant)
+        return Fraction(found), ps(found)
+
+    def row(self, way, several):
+        """Return the bytes of a recomputation, with one stage on each rank or several."""
+        name = BLOCK if isinstance(way, int) else way
+        if (name, several) not in self.memory:
+            own = computed(self.costs.kept, name)
+            each, ends = computed(self.costs.states, several)
+            rows = [parts_of(KEPT, own.values()), parts_of(STATES, each),
+                    [parts_of(STATES + ENDS, end) for end in ends]]  # fmt: skip
+            self.memory[name, several] = rows
+        return self.memory[name, several]
+
+    def tells(self, way, several):
+        """The bytes are those of the recomputation."""
+        return True
+
+    def has(self, settings):
+        """Whether a plan has these settings."""
+        every = {**settings, **get(settings, "optimizer", dict), **get(settings, "kernels", dict)}
+        return all(every.get(key) == value for key, value in vars(self.own).items()
+                   if key not in ("own", "level", "w"))  # fmt: skip
+
+
+def ps(seconds):
+    """Return whole picoseconds of computed seconds, less what floating point may have added."""
+    return int(seconds * (PS - 1))
 
 
 @cache
@@ -3087,17 +3262,22 @@ def judge_job(plans, cases, plan, objective, said=()):
     nearest: Any = None
     held = [counts[rank::pp] for rank in range(pp)]
     full = [job for job in cases[key] if job.work is None]
+    if full and not any(job.has(settings) for job in full):
+        faults.append("settings: none of the set with these degrees")
+        return Fraction(0), [], faults, unknown
     if not full or min(counts) < 0:
         unknown.append("seconds and memory of these degrees, of which the proof says less")
         return Fraction(objective), [(None, None)] * len(stages), faults, unknown
     for job in full:
+        if not job.has(settings):
+            continue
         needed = [job.needed(rank, sizes, way) for rank, sizes in enumerate(held)]
         if any(x > job.room for x in needed):
             continue
         found, last = job.seconds(counts, way, 0), len(counts) - 1
         each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
                 for s, x in enumerate(counts)]  # fmt: skip
-        own = ((BLOCK if isinstance(way, int) else way), virtual > 1) in job.memory
+        own = job.tells(way, virtual > 1)
         memory = [Fraction(x, BYTE) if own and x else None for x in needed]
         listed = [(x, memory[s % pp]) for s, x in enumerate(each)]
         off = [abs(found - objective)]
@@ -3143,11 +3323,13 @@ def agree_job(text, plans, asked):
             )
 
 
-def said_of_jobs(plans, jobs, cases):
+def said_of_jobs(plans, jobs, cases, claimed):
     """Return what is said of a set of training jobs."""
     taken = sum(map(len, cases.values()))
     every = len(cases) * len(plans["choices"])
     left = [f"{every - taken} of {every} choices of settings, idle or refused by the runtime"]
+    if jobs.layers:
+        left[0] += f"; {faster_left(plans, jobs, cases, claimed)}"
     if plans["asked"]:
         left.append(f"all but {plans['asked']}")
     only = (f"{key} {', '.join(map(str, sorted(of)))}" for key, of in plans["only"].items())
@@ -3160,9 +3342,33 @@ def said_of_jobs(plans, jobs, cases):
         f"{'; '.join(plans['choices'])}, recomputation {', '.join(plans['recompute'])}, batch "
         f"{plans['batch']}",
         "limits": f"{plans['limit'] / MIB:.1f}", "left_out": left,
-        "believed": f"{jobs.count} seconds of layers, messages and steps, and {jobs.bytes} sizes "
-        "of parts of ranks, none of them computed again",
+        "believed": believed_of_jobs(jobs),
     }  # fmt: skip
+
+
+def faster_left(plans, jobs, cases, claimed):
+    """Say which choices of settings that have no case may take less than the claim."""
+    found, named = 0, []
+    for key, listed in cases.items():
+        known = {job.number for job in listed}
+        for choice, text in enumerate(plans["choices"]):
+            job = Counted(plans, jobs, key, choice)
+            if job.number not in known and job.bound(claimed) < claimed:
+                found += 1
+                named.append(f"{text} with {' '.join(map(str, key))}")
+    if not found:
+        return "none of them takes less"
+    more = f" and {found - 3} others" * (found > 3)
+    return f"{found} of them might take less: {'; '.join(named[:3])}{more}"
+
+
+def believed_of_jobs(jobs):
+    """Return the figures that are taken as the file has them."""
+    if jobs.layers:
+        return (f"the model, the figures of a device and its links, and {len(jobs.layers.settings)}"
+                " settings, of which seconds and bytes of layers are computed")  # fmt: skip
+    return (f"{jobs.count} seconds of layers, messages and steps, and {jobs.bytes} sizes of parts "
+            "of ranks, none of them computed again")  # fmt: skip
 
 
 # ---- the file and its verdict --------------------------------------------------------------------
@@ -3432,14 +3638,17 @@ def opened(record: Any) -> tuple[Any, Any, Any, int]:
     """Read a proof: the set of plans, their costs, the prices of each case, and the claim in
     picoseconds, rounded down by as much as rounding may be."""
     version = get(record, "version", int)
-    if version != VERSION:
-        raise RefusedError(
-            f"certificate.independent.version: found {shown(version)}, expected {VERSION}"
-        )
     costs: Any
+    of_jobs = "table" in record and get(record, "table", dict).get("costs") == Jobs.name
+    expected = OF_JOBS if of_jobs else VERSION
+    if version != expected:
+        older = "; an older release wrote it: solve again" if 0 < version < expected else ""
+        raise RefusedError(
+            f"certificate.independent.version: found {shown(version)}, expected {expected}{older}"
+        )
     named, table = get(record, "set", dict), get(record, "table", dict)
     listed = get(record, "cases", list)
-    if table.get("costs") == Jobs.name:
+    if of_jobs:
         plans = set_of_jobs(named)
         costs = Jobs(table, plans)
         cases = read_jobs(listed, plans, costs)
@@ -3482,7 +3691,7 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
     return found
 
 
-def said_of_layers(plans, costs, cases):
+def said_of_layers(plans, costs, cases, _):
     """Return what is said of a set of plans of whole layers."""
     counts = zip(plans["counts"], plans["types"], plans["degrees"], strict=True)
     types = (f"{n} {name} (tp {', '.join(map(str, tps)) or 'none'})" for n, name, tps in counts)
@@ -3501,7 +3710,7 @@ def said_of_layers(plans, costs, cases):
     }  # fmt: skip
 
 
-def said_of_operators(plans, costs, _):
+def said_of_operators(plans, costs, *_):
     """Return what is said of a set of plans of operators."""
     sizes, groups, nodes = (
         ", ".join(map(str, plans[key])) for key in ("micro_batches", "groups", "nodes")
@@ -3551,7 +3760,7 @@ def check(root: Any) -> dict[str, Any]:
     said = said_of_jobs if "training" in plans else said
     return {
         "seconds": seconds, "stages": stages, "faults": faults, "bound": bound, "parts": parts,
-        "claimed": Fraction(claimed, PS), "unknown": unknown, **said(plans, costs, cases),
+        "claimed": Fraction(claimed, PS), "unknown": unknown, **said(plans, costs, cases, claimed),
         "weaker": WEAKER_OF_JOBS if "training" in plans else WEAKER,
         "took": time.perf_counter() - begin,
     }  # fmt: skip

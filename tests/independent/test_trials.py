@@ -71,7 +71,8 @@ PROOF = ("certificate", "independent")
 GONE = object()
 BAD: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     ((*PROOF, "cases"), [], "missing"),
-    ((*PROOF, "version"), 2, "version: found 2, expected 1"),
+    ((*PROOF, "version"), 0, "version: found 0, expected"),
+    ((*PROOF, "version"), 3, "version: found 3, expected"),
     ((*PROOF, "bound_s"), "1", "bound_s: found '1', expected a number"),
     ((*PROOF, "bound_s"), -1, "bound_s: found -1, expected a number from 0"),
     ((*PROOF, "bound_s"), GONE, "bound_s: missing"),

@@ -22,9 +22,11 @@ from ilp_planner.spaces.training.bounds.variant import bounded_variants
 from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
 from ilp_planner.spaces.training.enumerate.variants import Variant, block_of, most_virtual
-from ilp_planner.spaces.training.search.parts import MegatronPart
+from ilp_planner.spaces.training.independent_costs import counted_job, form_of, uncounted
+from ilp_planner.spaces.training.search.parts import MegatronPart, settings_of
 from ilp_planner.spaces.training.search.possible import possible_choices, possible_degrees
 from ilp_planner.specs.layer_kinds import ATTENTION, LAYER_KINDS, MLP, PLAIN
+from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import Recompute
+    from ilp_planner.specs.training import Recompute, Settings
 
-VERSION = 1
+VERSION = 2
 MOST_PARTS = 4000  # more would make too large a file
 KEPT = 7  # numbers of a row of what a micro-batch keeps
 MOST_LAYERS = 512  # the checker reads no more
@@ -61,12 +63,13 @@ def training_proof(
     model, cluster = problem.costs.model, problem.cluster
     costs = problem.costs
     asked = costs.runtime.batched(model, problem.constraints)  # with what samples demand
-    table = _Table(model)
-    parts: list[dict[str, Any]] = []
-    for degrees in possible_degrees(problem, problem.costs):
-        parts += _parts(problem, degrees, bound, plan, table)
-        if len(parts) > MOST_PARTS or table.differ:
+    rows: dict[str, Any]
+    if uncounted(problem):
+        rows, parts = _believed(problem, bound, plan)
+        if not rows:
             return {}
+    else:
+        rows, parts = _counted(problem)
     ways = _recomputations(problem)
     return {
         "version": VERSION,
@@ -92,7 +95,7 @@ def training_proof(
             "blocks": costs.runtime.blocks and asked.allows("recompute", "block"),
             "interleaves": costs.runtime.interleaves,
         },
-        "table": {"costs": "training", **table.rows},
+        "table": {"costs": "training", **rows},
         "cases": parts,
     }
 
@@ -120,6 +123,42 @@ def unproved(problem: Problem[MegatronCosts], bound: float) -> str:
     if any(s.offload.layers or s.offload.modules for s in costs.choices):
         return "activations on the host"
     return ""
+
+
+def _counted(problem: Problem[MegatronCosts]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the figures from which the checker computes what layers take, and a record for all
+    degrees: the choices of settings that are possible with them. Settings follow from a choice and
+    the form of the degrees (`form_of`)."""
+    costs, parts = problem.costs, []
+    settings: dict[Settings, int] = {}
+    forms: dict[tuple[int, str], int] = {}
+    for degrees in possible_degrees(problem, costs):
+        form = form_of(degrees)
+        for number in range(len(costs.choices)):
+            own = settings_of(problem, costs, degrees._replace(choice=number))
+            own = replace(own, cp=1, ep=1, etp=0, order=ORDERS[0])
+            place = settings.setdefault(own, len(settings))
+            if forms.setdefault((number, form), place) != place:
+                raise AssertionError(f"settings of choice {number} and degrees {form} differ")
+        named = [getattr(degrees, name) for name in DEGREES]
+        parts.append({"degrees": named, "choices": [*possible_choices(problem, costs, degrees)]})
+    job = counted_job(problem, list(settings))
+    job["forms"] = [[*key, place] for key, place in forms.items()]
+    return {"job": job}, parts
+
+
+def _believed(
+    problem: Problem[MegatronCosts], bound: float, plan: GroupPlan | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return rows of figures that the checker believes, and a record for each choice of degrees and
+    settings; nothing if these are too many, or layers differ."""
+    table = _Table(problem.costs.model)
+    parts: list[dict[str, Any]] = []
+    for degrees in possible_degrees(problem, problem.costs):
+        parts += _parts(problem, degrees, bound, plan, table)
+        if len(parts) > MOST_PARTS or table.differ:
+            return {}, []
+    return dict(table.rows), parts
 
 
 class _Table:

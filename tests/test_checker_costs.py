@@ -1,0 +1,152 @@
+"""What the checker computes of layers is what the planner computes, though neither reads the
+other."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner import checker
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.problem import Problem
+from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
+from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
+from ilp_planner.spaces.training.independent import (
+    DEGREES,
+    _kept,
+    _recomputations,
+    rank_states,
+    training_proof,
+)
+from ilp_planner.spaces.training.independent_costs import counted_job, uncounted
+from ilp_planner.spaces.training.search.parts import MegatronPart
+from ilp_planner.spaces.training.search.possible import possible_choices, possible_degrees
+from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window
+from ilp_planner.specs.encoder import Encoder
+from tests.examples import examples
+from tests.megatron_cases import GIB, small_cluster
+from tests.runtime_cases import runtime_problem
+
+ASKED = {
+    "megatron": {
+        "cp_comm": "p2p,a2a,all_gather",
+        "fused_loss": "none",
+        "overlap": "none",
+        "tensor_overlap": "on",
+        "sharding": "none,optimizer",
+        "dispatcher": "alltoall,allgather,flex",
+        "expert_overlap": "on,off",
+        "fused_permute": "on,off",
+    },
+    "torchtitan": {"compile": "on", "tensor_overlap": "on"},
+    "deepspeed": {},
+}
+OF_EXPERTS = ("dispatcher", "expert_overlap", "fused_permute")
+LATENT = LatentAttention(query_rank=96, key_value_rank=64, key=64, rotary=32, value=64)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def drawn_problem(seed: int) -> Problem[Any]:
+    """Draw a problem, of a model and settings that differ in much that costs read."""
+    drawn = random.Random(seed)
+    space, model = drawn.choice(sorted(ASKED)), drawn.choice(("dense", "grouped", "experts"))
+    asked = {"schedule": "1f1b"} if space == "torchtitan" else {}
+    for name, values in ASKED[space].items():
+        if drawn.random() < 0.3 and (model == "experts" or name not in OF_EXPERTS):
+            asked[name] = values
+    changes: dict[str, Any] = {"kv_heads": drawn.choice((1, 2, 4)), "layers": 3}
+    if model == "experts":
+        shared, groups = drawn.choice((0, 256)), drawn.choice((1, 4))
+        changes["experts"] = Experts(count=8, top_k=2, ffn=256, shared_ffn=shared, groups=groups)
+    if space != "torchtitan":
+        different: dict[str, tuple[Any, ...]] = {
+            "dropout": (0.0, 0.1), "bias": (False, True), "tied": (False, True),
+            "norm": ("rmsnorm", "layernorm"), "positions": ("rope", "learned", "none"),
+            "gated": (True, False), "qkv_bias": (False, True), "qk_norm": (False, True),
+            "latent": (None, None, LATENT), "window": (None, Window(size=256, full_every=2)),
+            "attention_gate": (False, False, True),
+        }  # fmt: skip
+        changes |= {name: drawn.choice(values) for name, values in different.items()}
+        if changes["positions"] != "rope":
+            changes["rotary"] = None
+        if changes["latent"]:
+            changes |= {"attention_gate": False, "positions": "rope", "rotary": Rotary()}
+    cluster = small_cluster(
+        *drawn.choice(((1, 2), (2, 2), (1, 4), (2, 4))), between=drawn.choice((1e9, 2e10))
+    )
+    return runtime_problem(
+        space, model, cluster=cluster, global_batch=drawn.choice((4, 6, 8)),
+        memory_limit=9 * GIB, changes=changes, constraints=constraints_of(asked),
+    )  # fmt: skip
+
+
+def parts_of(problem: Problem[Any], seed: int) -> Iterator[tuple[Any, MegatronPart, Any]]:
+    """Yield some (degrees, part, costs of the checker) of a problem."""
+    costs = problem.costs
+    every = [(degrees, number) for degrees in possible_degrees(problem, costs)
+             for number in possible_choices(problem, costs, degrees)]  # fmt: skip
+    random.Random(seed).shuffle(every)
+    for degrees, number in every[:12]:
+        part = MegatronPart(problem, costs, degrees._replace(choice=number))
+        record = checker.loads(json.dumps(counted_job(problem, [part.job.settings])))
+        own = checker.layer_costs().Costs(record, problem.cluster.nodes[0].devices)
+        yield degrees, part, own.job(tuple(getattr(degrees, name) for name in DEGREES), 0)
+
+
+def close(found: Any, expected: Any) -> bool:
+    """Tell whether numbers are the same, up to what sums in another order round."""
+    return bool(list(found) == pytest.approx(list(expected), rel=1e-11, abs=1e-6))
+
+
+@given(SEEDS)
+@examples(15, more=20)
+def test_seconds_of_ranks_are_those_of_the_planner(seed: int) -> None:
+    problem = drawn_problem(seed)
+    assert uncounted(problem) == ""
+    ways = _recomputations(problem)
+    for _, part, own in parts_of(problem, seed):
+        assert list(own.kinds()) == list(part.ranks.kinds)
+        for row, kind in enumerate(part.ranks.distinct):
+            (total, _, forward), chain = part.elements[row], own.chain(kind)
+            for name, k in (("embedding", 0), ("layer", 1), ("output", -1)):
+                pair = forward[k], total[k] - forward[k]
+                assert close((chain[name].forward, chain[name].back), pair)
+            for way in ways:
+                more = (
+                    chain["layer"].again * (way.granularity == "full"),
+                    *(chain["layer"].parts.get(name, 0.0) for name in way.modules),
+                )
+                assert close([sum(more)], [part.repeated(way)[row, 1]])
+            fixed, late = own.sync(kind)
+            each = part.syncs[row]
+            assert close([fixed, *late.values()], [each[0], each[1], each[2], each[-1]])
+        assert close(own.sends(), part.ranks.transfers)
+        assert close([own.constant()], [part.ranks.constant])
+
+
+@given(SEEDS)
+@examples(15, more=20)
+def test_bytes_of_ranks_are_those_of_the_planner(seed: int) -> None:
+    problem = drawn_problem(seed)
+    for _, part, own in parts_of(problem, seed):
+        for several in (False, True)[: 1 + (most_virtual(part) > 1)]:
+            each, ends = own.states(several)
+            expected = rank_states(part.memory(Variant(1 + several, NOTHING)))
+            for found, row in zip((each, *ends), expected, strict=True):
+                assert close(found, row)
+        for way in filter(part.allows, _recomputations(problem)):
+            found = own.kept(Variant(1, way).again)
+            assert close(found.values(), _kept(part, way, part.bare))
+
+
+def test_a_model_with_more_is_believed_and_said() -> None:
+    encoder = Encoder(layers=2, hidden=96, heads=3, ffn=192, patch=14, image_size=224)
+    problem = runtime_problem("megatron", cluster=small_cluster(1, 2), changes={"encoder": encoder})
+    assert uncounted(problem) == "an encoder of images"
+    proof = training_proof(problem, 10.0)
+    assert "job" not in proof["table"]
+    assert proof["table"]["chains"]
