@@ -11,13 +11,30 @@ A model that torchtitan has no flavor of comes with a module that registers it
 import json
 
 from ilp_planner.formats.exported import Expected, Exported, commented, describe, module_name
-from ilp_planner.formats.torchtitan_stages import stage_modules
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES, check_order
 from ilp_planner.spaces.runtimes.torchtitan import RUNTIME, TOOL, alone, check_torchtitan
 from ilp_planner.spaces.runtimes.torchtitan_models import Arguments, TitanModel, titan_model
 from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled, shared_differences
 from ilp_planner.specs.training import OPERATORS, TrainingJob
+
+
+def stage_modules(job: TrainingJob, *, output: str) -> list[list[str]]:
+    """Return the names of every (virtual) stage's modules, in the order that a sample passes them.
+
+    Part k is on pipeline rank k % pp in torchtitan's looped schedules, as in Megatron's.
+
+    Parameters
+    ----------
+    output: a release's name of the product with the vocabulary.
+    """
+    parts = []
+    for start, stage in zip(job.pipeline.starts, job.stages, strict=True):
+        layers = [f"layers.{i}" for i in range(start, start + stage.layers)]
+        first = ["tok_embeddings"] if stage.embedding else []
+        parts.append([*first, *layers, *(["norm", output] if stage.loss else [])])
+    return parts
+
 
 Value = bool | int | str | list[str] | list[list[str]]
 Tables = dict[str, dict[str, Value]]

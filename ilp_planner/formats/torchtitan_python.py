@@ -16,7 +16,7 @@ from collections.abc import Callable, ItemsView, Mapping, Sequence
 from dataclasses import dataclass
 
 from ilp_planner.formats.exported import Expected, Exported, commented, describe, module_name
-from ilp_planner.formats.torchtitan_stages import stage_modules
+from ilp_planner.formats.torchtitan import stage_modules
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.spaces.runtimes.torchtitan_python import (

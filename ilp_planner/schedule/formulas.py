@@ -217,7 +217,7 @@ class InterleavedZeroBubble(Divided):
 
 
 class ZeroBubbleV(Divided):
-    """ZB-V (`schedule.vees.zero_bubble_v`)."""
+    """ZB-V (`schedule.loops.zero_bubble_v`)."""
 
     __slots__ = ()
     name = "zb-v"
@@ -225,7 +225,7 @@ class ZeroBubbleV(Divided):
 
 
 class DualPipeV(Divided):
-    """DualPipeV (`schedule.vees.dual_pipe_v`)."""
+    """DualPipeV (`schedule.loops.dual_pipe_v`)."""
 
     __slots__ = ()
     name = "dualpipe-v"

@@ -33,8 +33,8 @@ SCHEDULES = {
     "interleaved": ScheduleRow("loops", "interleaved", virtual=None),
     "zb-h1": ScheduleRow("loops", "zero_bubble_h1"),
     "interleaved-zb": ScheduleRow("loops", "interleaved_zero_bubble", virtual=None),
-    "zb-v": ScheduleRow("vees", "zero_bubble_v", virtual=2),
-    "dualpipe-v": ScheduleRow("vees", "dual_pipe_v", virtual=2, per_stage=1),
+    "zb-v": ScheduleRow("loops", "zero_bubble_v", virtual=2),
+    "dualpipe-v": ScheduleRow("loops", "dual_pipe_v", virtual=2, per_stage=1),
 }
 
 

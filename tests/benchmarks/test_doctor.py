@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.analysis.doctor.causes import ROWS
-from ilp_planner.analysis.doctor.doctor import diagnose
+from ilp_planner.analysis.doctor.doctor import ROWS, diagnose
 from ilp_planner.formats.logs.base import RunLog
 from ilp_planner.formats.logs.read import read_log
 from tests.benchmarks.doctor import first_cause, half

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ilp_planner.analysis.doctor import causes_kernels as kernels
+from ilp_planner.analysis.doctor import causes_settings as settings
+from ilp_planner.analysis.doctor import causes_steps as steps
 from ilp_planner.analysis.doctor.case import JOB, OF_RANKS, TIMERS, TRACE, Case, Cause, NotTold
-from ilp_planner.analysis.doctor.causes import ROWS
 from ilp_planner.analysis.doctor.causes_kernels import BACKWARD, FORWARD, SYNC
 from ilp_planner.analysis.doctor.causes_settings import (
     as_printed,
@@ -27,12 +29,45 @@ from ilp_planner.formats.logs.printed import printed_job
 from ilp_planner.formats.nearest_run import differences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ilp_planner.analysis.fit.fit import AllFree, Change, Writer
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.formats.logs.base import Snapshot, Trace
     from ilp_planner.specs.training import TrainingJob
+
+
+class Row(NamedTuple):
+    """A cause that is looked for.
+
+    find: returns the cause, with its seconds and its evidence, or None if it is not there; raises
+    `NotTold` if the files do not tell. It does not look at words of people: numbers of steps,
+    timers, kernels and settings decide.
+    """
+
+    name: str
+    title: str
+    find: Callable[[Case], Cause | None]
+
+
+ROWS = (
+    Row("batch", "another batch than asked for", settings.another_batch),
+    Row("warm-up", "warm-up counted", steps.warm_up),
+    Row("data", "stalls of data loading or checkpoints", steps.stalls),
+    Row("data", "waiting for data", steps.loading),
+    Row("checkpoint", "seconds of checkpoints", steps.saving),
+    Row("straggler", "a straggler", kernels.straggler),
+    Row("straggler", "jitter", steps.jitter),
+    Row("link", "a slow link, no overlap", kernels.messages),
+    Row("recomputation", "recomputation that was not meant", kernels.recomputation),
+    Row("host", "steps bound by the host", kernels.host_bound),
+    Row("experts", "imbalance of experts", kernels.experts),
+    Row("clocks", "clocks below the usual", kernels.clocks),
+    Row("clocks", "GPUs that became slower", steps.slower_later),
+    Row("memory", "fragmented memory", steps.fragmentation),
+    Row("padding", "padding", settings.padding),
+)
+
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 FAR_OFF = 50.0  # measured over predicted seconds beyond which the unit is another one
