@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.evaluate import Violation
-from ilp_planner.inputs.profiles import refuse_profile, source_of
 from ilp_planner.optimize.result import Stop
 from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees, mixed_forward
 from ilp_planner.peers.amp.degrees import amp_space
-from ilp_planner.peers.amp.profile import AmpProfile, read_amp, read_amp_profile
 from ilp_planner.peers.amp.search import AmpPart, part_name
-from ilp_planner.peers.amp.tables import layer_profile
+from ilp_planner.peers.amp.source import amp_source
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.layers import Costing, layer_problem, refuse_stages
-from ilp_planner.specs.hostfile import read_hostfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.costs.profiles.layers import LayerProfile
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.optimize.search.confirm import LastProblem
     from ilp_planner.optimize.search.group_search import GroupSearch
-    from ilp_planner.peers.amp.profile import AmpExperiment
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
-
-
-PROFILE = AmpProfile
-
-
-def experiment(files: InputFiles) -> AmpExperiment:
-    """Return the experiment of an `amp:FILE`, on the devices of a cluster or a hostfile if one is
-    named.
-
-    Raises
-    ------
-    UsageError: a model is named beside it.
-    """
-    asked = files.request
-    if "model" in asked.files:
-        raise UsageError(
-            f"model: found {asked.name('model')}, expected none: the experiment of an amp:FILE "
-            "says its model"
-        )
-    file = files.find("profile", files.path)
-    if "hostfile" in asked.files:
-        document = files.document("hostfile")
-        hosts = read_hostfile(document)
-        return read_amp(file, asked.experiment, hosts=hosts, hostfile=document.name)
-    experiment = read_amp(file, asked.experiment)
-    if "cluster" not in asked.files and "cluster" not in files.objects:
-        return experiment
-    cluster = files.cluster_file()
-    names = [cluster.device_types[name].profile for name in cluster.type_names]
-    profile = read_amp_profile(file, experiment.profile.model.name, names)
-    return replace(experiment, cluster=cluster, profile=profile)
-
-
-def amp_source(files: InputFiles) -> AmpProfile:
-    """Return AMP's profile.
-
-    Raises
-    ------
-    UsageError: it is of another kind, or a model is named beside it.
-    """
-    given = files.objects.get("profile")
-    if isinstance(given, AmpProfile):
-        return given
-    if given is not None or files.kind != "amp":
-        refuse_profile(
-            "amp", "amp:FILE", files.request.profile if given is None else source_of(given)
-        )
-    profile: AmpProfile = files.experiment.profile
-    return profile
-
-
-def layers(files: InputFiles) -> tuple[LayerProfile, str, str]:
-    """Return AMP's profile in the planner's own terms, and the names of its model and itself."""
-    profile = amp_source(files)
-    name = files.model_name if "profile" in files.objects else ""
-    return layer_profile(profile), name or profile.model.name, profile.source
 
 
 # ---- AMP's space ---------------------------------------------------------------------------------
