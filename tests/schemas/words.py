@@ -612,6 +612,7 @@ MEANING = {
     "free.change": "The change to it.",
     "free.bound": "Seconds that no such plan undercuts.",
     "enough": "What would do where nothing fits.",
+    "otherwise": "Ways to train something else that fit, where nothing does.",
     "memory": "Bytes of every GPU, or of each stage.",
     # Simulate
     "schedule": "Name of the order of operations.",

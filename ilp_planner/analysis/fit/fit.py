@@ -24,6 +24,7 @@ from itertools import combinations, takewhile
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.settings import settings_of
+from ilp_planner.analysis.fit.trained import TrainedSo, trained_otherwise
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
@@ -367,7 +368,7 @@ class Fit:
     pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with nothing else
     changed, or, if no change fits on the same GPUs, with at most one setting besides; None if there
     are none or it fits. free: the fastest plan with all settings free, if no pair fits. enough:
-    memory or GPUs that suffice, if nothing fits.
+    memory or GPUs that suffice, if nothing fits; otherwise: ways to train that fit, likewise.
     """
 
     as_is: Judged
@@ -377,6 +378,7 @@ class Fit:
     more_gpus: Change | None = None
     free: AllFree | None = None
     enough: Enough | None = None
+    otherwise: tuple[TrainedSo, ...] = ()
 
 
 def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
@@ -417,6 +419,7 @@ def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
     more = first(lambda: with_more_gpus(judge, writer, besides=not found)).ranked()
     judge.share = 1.0
     free = None if found else all_free(judge, writer, seconds)
+    none = not (found or (free and free.change))
     return Fit(
         as_is=as_is,
         changes=found,
@@ -424,5 +427,6 @@ def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
         pairs=pairs,
         more_gpus=more[0] if more else None,
         free=free,
-        enough=None if found or (free and free.change) else enough(judge, seconds),
+        enough=enough(judge, seconds) if none else None,
+        otherwise=tuple(trained_otherwise(job, judge.site.of(job.world))) if none else (),
     )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.fit import Change, Fit
     from ilp_planner.analysis.fit.judge import Judged
     from ilp_planner.analysis.fit.needs import Needs
+    from ilp_planner.analysis.fit.trained import TrainedSo
     from ilp_planner.faces.report.rates import Price, Run
 
 SHOWN = 0.01  # share of what a GPU needs, of a term that is named
@@ -188,6 +189,16 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         number = "not found" if gpus is None else f"{gpus:,} of these GPUs"
         yield f"enough  memory for some plan on as many GPUs: {each}"
         yield f"enough  GPUs for some plan: {number}"
+    for way in found.otherwise:
+        yield (
+            f"else    {' '.join(_options(way))} fits, by PEFT and the Trainer with every layer "
+            f"computed again and Liger's loss: {format_bytes(way.needed)}; it learns something else"
+        )
+
+
+def _options(way: TrainedSo) -> Iterator[str]:
+    """Yield the options that say a way to train."""
+    return (f"--{name.replace('_', '-')} {value}" for name, value in way.said.items())
 
 
 def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str, Any]:
@@ -237,6 +248,7 @@ def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
             "impossible": free.impossible,
         },
         "enough": None if enough is None else {"memory": enough.memory, "gpus": enough.gpus},
+        "otherwise": [{"add": [*_options(one)], "needed": one.needed} for one in found.otherwise],
     }
 
 

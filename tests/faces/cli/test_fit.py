@@ -30,7 +30,7 @@ KEYS = {
     "seconds", "throughput", "expected_error", "expected_interval",
     "expected_basis", "calibration_runs",
     "price_per_hour", "price_per_iteration", "price_per_1e9_tokens", "run", "changes", "tried",
-    "more_gpus", "free", "enough",
+    "more_gpus", "free", "enough", "otherwise",
 }  # fmt: skip
 
 
@@ -222,3 +222,22 @@ def test_bad_input(
     assert (done.code, done.out) == (code, ""), done.err
     assert error in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command) -> None:
+    words = ["llama3-8b", "--sequence-length", "2048", "--gpus", "1x4090"]
+    done = ilp_plan("fit", *words, "--time-limit", "0.5", "--json")
+    ways = [one["add"] for one in json.loads(done.out)["otherwise"]]
+    assert ways == [["--lora 16"], ["--lora 16", "--qlora on"]]
+    for way in ways:  # as is said
+        said = [word for option in way for word in option.split() if word != "on"]
+        again = ilp_plan("fit", *words, *said, "--recompute", "full", "--verdict")
+        assert again.out.startswith("FITS")
+    lora = ["--lora", "16", "--device-memory", "12GiB"]
+    done = ilp_plan("fit", *words, "--time-limit", "0.5", *lora)
+    assert "else    --qlora on fits" in done.out
+
+
+def test_nothing_else_is_offered_to_a_job_that_fits(ilp_plan: Command) -> None:
+    done = ilp_plan("fit", "llama3.2-1b", "--gpus", "1xH100", "--json")
+    assert json.loads(done.out)["otherwise"] == []
