@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.job.counts import Count
     from ilp_planner.job.memory import MemoryParts, StageMemory
     from ilp_planner.job.parts import Activations
     from ilp_planner.schedule.formulas import Schedule
@@ -220,12 +221,57 @@ def most_by_states(
     A peak has at least the states of a rank and what its micro-batches in flight keep, pools of
     CUDA graphs aside, and a layer's moment above that.
     """
-    job, kinds = parts.job, parts.parts
-    name = LAYER_KINDS[kind].name
+    job = parts.job
     flights = flights or [job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)]
-    flight = np.array(flights)
-    own = kept[name]
-    each = _states(kinds[name]) + flight * (own.kept - own.moved - own.captured)
+    states, held, room = _room(parts, limits, kept, kind)
+    each = states + np.array(flights) * held
+    found: NDArray[np.float64] = np.where(room < 0, -1e6, room / np.maximum(each, 1e-9))
+    return found
+
+
+def most_in_turns(
+    parts: MemoryParts,
+    limits: Sequence[float],
+    kept: Mapping[str, Activations],
+    schedule: Schedule,
+    remainder: str,
+) -> NDArray[np.int64]:
+    """Return an upper bound on the layers that each rank holds with several virtual stages, for a
+    job with layers of one kind that recomputes no whole ones, [ranks]: of states, and of what
+    layers keep, likewise; -1 if there is no room for zero layers.
+
+    parts: of a job with any layout and recomputation. remainder: as in `spread`.
+    """
+    job, (kind, *_) = parts.job, parts.job.layer_kinds
+    states, held, room = _room(parts, limits, kept, kind)
+    flights = layers_in_flight(schedule, job.pp, job.model.layers, remainder)
+    counts = np.arange(flights.shape[1])
+    fit = states * counts + held * flights <= room[:, None]
+    return np.asarray(np.where(fit, counts, -1).max(axis=1))
+
+
+@lru_cache(maxsize=1024)
+def layers_in_flight(
+    schedule: Schedule, ranks: int, layers: int, remainder: str
+) -> NDArray[np.float64]:
+    """Return how many layers keep the activations of a micro-batch on each rank at most, counted
+    for every micro-batch that is held, by the layers of the rank, [ranks, layers + 1]."""
+    counts = np.arange(layers + 1)
+    found = []
+    for rank in range(ranks):
+        edges = {"embedding": rank == 0, "output": rank == ranks - 1}
+        stages = np.stack(spread(counts, schedule.virtual, remainder, **edges))
+        found.append((_held(schedule, ranks - 1 - rank) @ stages).max(axis=0))
+    return np.stack(found)
+
+
+def _room(
+    parts: MemoryParts, limits: Sequence[float], kept: Mapping[str, Activations], kind: int
+) -> tuple[float, Count, NDArray[np.float64]]:
+    """Return the bytes of a layer's states, those of what it keeps of a micro-batch, and the bytes
+    that each rank has for both at most."""
+    job, kinds = parts.job, parts.parts
+    own = kept[LAYER_KINDS[kind].name]
     edges = np.zeros(job.pp)
     edges[0] += _states(kinds["embedding"])
     edges[-1] += _states(kinds["output"])
@@ -233,8 +279,7 @@ def most_by_states(
     share = 1.0 + sum(outside(job, 1.0).values()) - alone  # of a peak, with all that grows with it
     moment = np.minimum.reduce([np.zeros_like(own.moment), *(one.moment for one in kept.values())])
     room = (np.array(limits) * (1 + FINE_ROUNDING) - alone) / share - edges - moment
-    found: NDArray[np.float64] = np.where(room < 0, -1e6, room / np.maximum(each, 1e-9))
-    return found
+    return _states(kinds[LAYER_KINDS[kind].name]), own.kept - own.moved - own.captured, room
 
 
 def _states(part: Part) -> float:

@@ -192,6 +192,11 @@ class Network:
         return {}
 
     @cached_property
+    def several(self) -> dict[object, tuple[Route, ...]]:
+        """Results of `routes_of`."""
+        return {}
+
+    @cached_property
     def transfers(self) -> dict[object, Transfer]:
         """Results of `transfer`."""
         return {}
@@ -283,6 +288,15 @@ class Network:
                 self.routes[same] = self._route(members, inner, first, types, everywhere)
             self.routes[key] = self.routes[same]
         return self.routes[key]
+
+    def routes_of(
+        self, job: TrainingJob, groups: tuple[str, ...], pp_rank: int
+    ) -> tuple[Route, ...]:
+        """Return how the groups of several kinds communicate on a pipeline rank."""
+        key = groups, pp_rank, _shape(job)
+        if key not in self.several:
+            self.several[key] = tuple(self.route(job, group, pp_rank) for group in groups)
+        return self.several[key]
 
     def _route(
         self,

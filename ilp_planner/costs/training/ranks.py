@@ -172,30 +172,29 @@ class RankCosts:
     @cached_property
     def times(self) -> Mapping[int, JobTimes]:
         """Times of each kind of rank by kernels and messages, by its first one."""
-        types = self.network.cluster.device_types
-        found = {}
+        found: dict[int, JobTimes] = {}
         for kind in self.distinct:
-            devices = [types[name] for name in self.network.stage_types(self.job, kind)]
-            seen: dict[bool, object] = {}
-            each = {}
-            plain = JobPasses._fields
-            for name in (*plain, *(n for n in elements_of(self.job) if n not in plain)):
-                if not has_element(self.job, name):
-                    each[name] = ElementTime()
-                    continue
-                flag = has_experts(self.job, name)
-                if flag not in seen:
-                    seen[flag] = self.seen(kind, experts=flag)
-                key = name, seen[flag]
-                if key not in self.known:
-                    alone = [self.alone(one, name) for one in devices]
-                    self.known[key] = element_time(
-                        self.job, self.network, devices, kind, name, alone
-                    )
-                each[name] = self.known[key]
-            others = {name: each.pop(name) for name in [*each] if name not in plain}
-            found[kind] = JobTimes(**each, others=others)
+            key = "times", self.seen(kind)
+            if key not in self.known:
+                self.known[key] = self._times_of(kind)
+            found[kind] = self.known[key]
         return found
+
+    def _times_of(self, kind: int) -> JobTimes:
+        types = self.network.cluster.device_types
+        devices = [types[name] for name in self.network.stage_types(self.job, kind)]
+        each, plain = {}, JobPasses._fields
+        for name in (*plain, *(n for n in elements_of(self.job) if n not in plain)):
+            if not has_element(self.job, name):
+                each[name] = ElementTime()
+                continue
+            key = name, self.seen(kind, experts=has_experts(self.job, name))
+            if key not in self.known:
+                alone = [self.alone(one, name) for one in devices]
+                self.known[key] = element_time(self.job, self.network, devices, kind, name, alone)
+            each[name] = self.known[key]
+        others = {name: each.pop(name) for name in [*each] if name not in plain}
+        return JobTimes(**each, others=others)
 
     @property
     def least_work(self) -> float:
@@ -204,6 +203,12 @@ class RankCosts:
         if self.profile is not None or any(self.stays_exact):
             chains = [self.elements(kind) for kind in self.distinct]
             return float(sum(min(e.total for e in one) for one in zip(*chains, strict=True)))
+        key = "least work", tuple(self.seen(kind) for kind in self.distinct)
+        if key not in self.known:
+            self.known[key] = self._least_work()
+        return float(self.known[key])
+
+    def _least_work(self) -> float:
         kinds = self.job.layer_kinds
         counts = (1, 1, *(kinds.count(kind) for kind in sorted({0, 1, *kinds})))
         rows = (
@@ -272,7 +277,7 @@ class RankCosts:
         without: what `own` returns, and the routes between ranks."""
         job, net = self.job, self.network
         groups = LAYER_GROUPS if experts else LAYER_GROUPS[:2]
-        routes = tuple(net.route(job, group, kind) for group in groups)
+        routes = net.routes_of(job, groups, kind)
         return self.own(experts=experts), net.stage_types(job, kind), routes
 
     @cached_property

@@ -11,6 +11,7 @@ from ilp_planner.spaces.training.bounds.cut_tables import (
     with_memory,
 )
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
+from ilp_planner.spaces.training.bounds.variant import overfills_in_turns
 from ilp_planner.spaces.training.enumerate.partition import (
     INFINITE,
     Cut,
@@ -43,6 +44,8 @@ def best_spread(
     others whose bound is below the best, the least first, so many at `most`; if these come to an
     end, nothing is faster.
     """
+    if variant.virtual > 1 and overfills_in_turns(part, variant):
+        return CutSearch(None, NEVER)
     tables = timed_tables(part, variant)
     if variant.virtual > 1:  # what fits takes longer to say than what fits one virtual stage
         tables = with_least_memory(part, variant, tables)

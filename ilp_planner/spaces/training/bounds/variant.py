@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
-from ilp_planner.costs.training.memory import most_by_states, most_layers
+from ilp_planner.costs.training.memory import most_by_states, most_in_turns, most_layers
 from ilp_planner.job.counts import Count, larger
 from ilp_planner.job.parts import Activations
 from ilp_planner.schedule.formulas import DIVIDED, rank_of_stage, schedule_of
@@ -93,14 +93,29 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
         places = np.flatnonzero(bounds < below)
         if places.size and tried_one_by_one(part, pipeline):
             some = [again[place] for place in places.tolist()]
-            layouts = layouts_of(part, pipeline)
-            own = layout_bounds(part, pipeline, some, layouts).min(axis=1, initial=INFINITE)
-            bounds[places] = np.maximum(bounds[places], own + part.ranks.constant)
+            own = _least_of_layouts(part, pipeline, some, below)
+            bounds[places] = np.maximum(bounds[places], own)
             places = np.flatnonzero(bounds < below)
         rest = min(rest, float(bounds[bounds >= below].min(initial=INFINITE)))
         for place in places.tolist():
             found[pipeline.computing(again[place])] = float(bounds[place])
     return found, rest
+
+
+def _least_of_layouts(
+    part: MegatronPart, pipeline: Variant, every: Sequence[Recompute], below: float
+) -> NDArray[np.float64]:
+    """Return lower bounds in seconds of the layouts that are tried one by one with each
+    recomputation, float64 [recomputations]: of those below so many seconds, the least bounds.
+
+    Layouts that take as long without recomputation are left out, with that.
+    """
+    layouts, constant = layouts_of(part, pipeline), part.ranks.constant
+    plain = layout_bounds(part, pipeline, [NOTHING], layouts)[0] + constant
+    left = plain < below
+    own = layout_bounds(part, pipeline, every, layouts[left]) + constant
+    least = plain[~left].min(initial=INFINITE)
+    return np.asarray(own.min(axis=1, initial=least), np.float64)
 
 
 def tried_one_by_one(part: MegatronPart, pipeline: Variant) -> bool:
@@ -514,6 +529,21 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     with and without experts must fit all ranks together, each kind if there were no others.
     """
     return most_of_a_rank(part, variant) > part.costs.model.layers
+
+
+def overfills_in_turns(part: MegatronPart, variant: Variant) -> bool:
+    """Tell whether memory rules out a variant with layers spread over several virtual stages, by
+    what ranks hold of them at least; of recomputed whole layers nothing is said."""
+    again = variant.recompute
+    if again.granularity == "full":
+        return False
+    layers, shape = part.costs.model.layers, (part.micro_batches, part.degrees.pp)
+    kept = {
+        LAYER_KINDS[kind].name: part.activations(again, kind) for kind in {*part.job.layer_kinds}
+    }
+    schedule = schedule_of(shape[0], ranks=shape[1], virtual=variant.virtual, turn=variant.turn)
+    most = most_in_turns(part.bare, part.limits, kept, schedule, variant.remainder)
+    return bool(most.min() < 0 or most.sum() < layers)
 
 
 def most_of_a_rank(part: MegatronPart, variant: Variant) -> int:

@@ -201,6 +201,18 @@ class MegatronPart:
     @cached_property
     def fits_at_all(self) -> bool:
         """Parameters, gradients and states fit the ranks on average."""
+        return self._states_in_all / self.degrees.pp <= max(self.limits)
+
+    @property
+    def _states_in_all(self) -> float:
+        """Bytes of them on all ranks, the same for all sizes of micro-batches."""
+        known = self.costs.own.on(self.problem.cluster)
+        key = "states", self.degrees[:6], id(self.settings)  # which is kept (`settings_of`)
+        if key not in known:
+            known[key] = self._states()
+        return float(known[key])
+
+    def _states(self) -> float:
         job, whole, saved = self.job, self.ranks.held_in_all, most_saved(self.job)
         dense, expert = (state_widths(job, expert=flag).total - saved for flag in (False, True))
         if job.settings.tuning.rank:
@@ -211,12 +223,14 @@ class MegatronPart:
         )
         states = whole.dense * dense + whole.expert * expert
         states += whole.still * still + whole.still_experts * still_experts
-        return states / self.degrees.pp <= max(self.limits)
+        return states
 
     @cached_property
     def limits(self) -> tuple[float, ...]:
         """Bytes on the devices of each rank."""
         limits, network = self.problem.memory_limits, self.ranks.network
+        if len(names := network.cluster.type_names) == 1:
+            return (limits[names[0]],) * self.degrees.pp
         return tuple(
             min(limits[name] for name in network.stage_types(self.job, rank))
             for rank in range(self.degrees.pp)

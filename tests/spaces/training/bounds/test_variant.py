@@ -1,6 +1,6 @@
 """Bounds of variants by arithmetic; what memory rules out: never a variant that has a plan."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,11 @@ from ilp_planner.spaces.training.bounds.variant import (
     look_at_memory,
     most_of_a_rank,
     never_fits,
+    overfills_in_turns,
 )
 from ilp_planner.spaces.training.enumerate.layouts import fits_layout, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE, least_peak
-from ilp_planner.spaces.training.enumerate.variants import Variant
+from ilp_planner.spaces.training.enumerate.variants import Variant, in_turns
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.spaces.training.search.search import MegatronSearch
@@ -47,6 +48,34 @@ def test_what_never_fits_has_no_cut_that_fits() -> None:
                 if gone:
                     assert LeastCuts(part.tables(variant)).seconds >= INFINITE
     assert len(seen) == 8
+
+
+@for_each(
+    "options",
+    [
+        {},
+        {"experts": replace(MIXTURE, dense_first=0)},
+        {"constraints": constraints_of({"micro_batch_group_size": "2,4,6"})},
+        {"constraints": constraints_of({"activation_offload": "core_attn"})},
+    ],
+)
+def test_what_overfills_ranks_in_turns_has_no_cut_that_fits(options: dict[str, Any]) -> None:
+    """For all sizes of microbatch groups and remainders; and most of what has no cut is found."""
+    seen = Counter[tuple[bool, bool]]()
+    for limit in (0.9, 1.1, 1.3, 1.5):
+        problem = small_problem(
+            small_cluster(2, 2), batch=16, memory_limit=limit * GIB, **{**MODEL, **options}
+        )
+        for part in megatron_parts(problem, problem.costs)[::3]:
+            for variant in part.variants():
+                if variant.virtual == 1 or not part.spread(variant):
+                    continue
+                for one in in_turns(part, variant):
+                    gone = overfills_in_turns(part, one)
+                    none = LeastCuts(part.tables(one)).seconds >= INFINITE
+                    assert none or not gone
+                    seen[gone, variant.recompute.granularity == "full"] += none
+    assert seen[True, False] > seen[False, False]
 
 
 def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
