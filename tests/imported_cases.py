@@ -94,6 +94,15 @@ CHATLEARN: Mapping[str, Any] = {
     "runtime_args.train_global_batch_size": 32,
     "runtime_args.train_micro_batch_size": 2,
 }
+PRIMUS: Mapping[str, Any] = {
+    "modules.pre_trainer.framework": "megatron",
+    "modules.pre_trainer.config": "pre_trainer.yaml",
+    "modules.pre_trainer.model": "llama3.1_8B.yaml",
+    "modules.pre_trainer.overrides.micro_batch_size": 1,
+    "modules.pre_trainer.overrides.global_batch_size": 32,
+    "modules.pre_trainer.overrides.seq_length": 2048,
+    "modules.pre_trainer.overrides.tensor_model_parallel_size": 2,
+}
 NEMO: Mapping[str, Any] = {
     "trainer.num_nodes": 1,
     "trainer.devices": 8,
@@ -147,17 +156,18 @@ TITAN: Mapping[str, Any] = {
 }
 SMALLEST = {
     "torchtitan": TITAN,
-    "chatlearn": CHATLEARN,
+    "chatlearn": CHATLEARN, "primus": PRIMUS,
     "nemo": NEMO, "llama-factory": TRAINER, "trainer": TRAINER, "deepspeed": DEEPSPEED,
     "nanotron": NANOTRON, "gpt-neox": NEOX, "ms-swift": SWIFT, "verl": VERL, "slime": SLIME,
 }  # fmt: skip
-FILES = ("nanotron", "gpt-neox", "nemo", "llama-factory")
+FILES = ("nanotron", "gpt-neox", "nemo", "llama-factory", "primus")
 
 LINES = {
     "chatlearn": "python chatlearn_entrypoint.py grpo --config-file a.yaml "
     + " ".join(f"{key}={str(value).lower()}" for key, value in CHATLEARN.items()).replace(
         "/ckpts/qwen3-8b", "/ckpts/Qwen3-8B"
     ),
+    "primus": "./primus-cli direct -- train pretrain --config run.yaml",
     "ms-swift": "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 1024 "
     "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --sequence_parallel true "
     "--micro_batch_size 2 --global_batch_size 16",

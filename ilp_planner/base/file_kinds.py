@@ -45,6 +45,7 @@ class FileKind(Enum):
     NANOTRON = f"a configuration of Nanotron, {TAKEN}"
     NEOX = f"a configuration of GPT-NeoX, {TAKEN}"
     NEMO = f"a configuration of NeMo, {TAKEN}"
+    PRIMUS = f"a configuration of Primus, {TAKEN}"
     TRAINER = f"a configuration of LLaMA-Factory, {TAKEN}"
     TITAN = f"a configuration of torchtitan, {TAKEN}"
     TITAN_PYTHON = f"a configuration of torchtitan in Python, {TAKEN}"
@@ -107,6 +108,7 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
         r"(import [\w., ]+\n|from [\w.]+ import .*\n|(async def|def|class) \w+.*:\s*\n)",
     ),
     (FileKind.KUBERNETES, rf"{COMMENTS}(---\s*\n)?\w+:", r"apiVersion:", r"kind:"),
+    (FileKind.PRIMUS, "", r"modules:[ \t]*$", r"[ \t]+(pre|post|sft)_trainer:[ \t]*$"),
     (FileKind.NANOTRON, "", r"parallelism:", r"(tokens|optimizer):"),
     (FileKind.NEMO, "", r"trainer:", r"(model|exp_manager):"),
     (FileKind.NEMO, "", r"model:[ \t]*$", r"(train|ddp|dist):[ \t]*$"),
@@ -152,7 +154,8 @@ OF_JSON = (
 # Whose jobs are read, with or without a launch of Megatron-LM.
 LAUNCHES = (
     FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX, FileKind.NEMO, FileKind.TRAINER,
-    FileKind.DEEPSPEED, FileKind.TITAN, FileKind.TITAN_PYTHON, FileKind.KUBERNETES, FileKind.JOB,
+    FileKind.PRIMUS, FileKind.DEEPSPEED, FileKind.TITAN, FileKind.TITAN_PYTHON,
+    FileKind.KUBERNETES, FileKind.JOB,
 )  # fmt: skip
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),

@@ -98,6 +98,14 @@ IMPORTS: tuple[Import, ...] = (
         program=(r"(.*/)?chatlearn_entrypoint\.py",),
         syntax="overrides",
     ),
+    Import(
+        "primus",
+        "primus",
+        FileKind.PRIMUS,
+        (r"(.*/)?(primus/cli/main|pretrain)\.py|primus-cli",),
+        r".*\.ya?ml|config|exp",
+        "files",
+    ),
     Import("nemo", "nemo", FileKind.NEMO, (r"(.*/)?[\w-]*\.py",), "recipe", "overrides"),
     Import(
         "trainer",

@@ -175,7 +175,12 @@ def keys_of(
     values = read(document, SpecError)
     if not isinstance(values, dict):
         raise SpecError(f"{path}: found {shown(values)}, expected keys with values")
-    return list(flat(values, section))
+    pairs = list(flat(values, section))
+    if kind is FileKind.PRIMUS:
+        from ilp_planner.formats.imported.primus import with_defaults
+
+        pairs = [(key, with_defaults(value)) for key, value in pairs]
+    return pairs
 
 
 def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple[str, Any]]:

@@ -22,6 +22,7 @@ SYSTEMS = {
 
 # How twice the samples of a step are said.
 CHANGES = {
+    "primus": "global_batch_size = 64",
     "nanotron": "tokens.batch_accumulation_per_replica = 16",
     "gpt-neox": "gradient_accumulation_steps = 8",
     "ms-swift": "--global_batch_size 32",
