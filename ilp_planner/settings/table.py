@@ -707,6 +707,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("fp32",), ("bf16", "fp8")),
         },
         learns=True,
+        lighter="8bit",
         choice=values.MOMENTS,
         keys=(
             Key(TUNERS, "optimizer.moments"),
@@ -1242,6 +1243,7 @@ SETTINGS = (
             "deepspeed": Search(AS_ASKED, ("0",), ("8", "16", "64"), remark=BY_PEFT),
         },
         learns=True,
+        lighter="16",
         choice=values.LORA,
         keys=(Key(TUNERS, "tuning.rank"),),
         label=labels.TUNING,
@@ -1320,6 +1322,7 @@ SETTINGS = (
             "torchtitan@0.2.2": Search(FIXED, ("off",), remark=NO_SETTING),
         },
         learns=True,
+        lighter="on",
         choice=values.QLORA,
         keys=(Key(TUNERS, "tuning.base"),),
         job_option=JobOption(unsaid="off", words={False: "off", True: "on"}),

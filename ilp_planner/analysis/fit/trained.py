@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from ilp_planner.analysis.fit.judge import runtime_for
 from ilp_planner.analysis.fit.needs import needs_of
 from ilp_planner.base.errors import PlannerError
-from ilp_planner.settings.values import as_transformers
+from ilp_planner.settings.table import with_degrees_of
+from ilp_planner.settings.values import FUSED_LOSS, SHARDING, as_transformers
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, values_of
-from ilp_planner.specs.training import LIGER, Recompute
+from ilp_planner.specs.training import LIGER, Recompute, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
-WAYS: tuple[Mapping[str, str], ...] = (
-    {"moments": "8bit"},
-    {"lora": "16"},
-    {"lora": "16", "qlora": "on"},
-)
 EVERY_LAYER = Recompute(granularity="full", method="uniform", layers=1)
 
 
@@ -43,9 +39,14 @@ def trained_otherwise(job: TrainingJob, cluster: ClusterSpec) -> Iterator[Traine
     layer computed again, Liger's loss, and states shared where there are several GPUs."""
     own = values_of(job.settings)
     alone = job.global_batch % job.world == 0
-    for way in WAYS if alone else ():
-        said = {name: value for name, value in way.items() if name != "lora" or own["lora"] == "0"}
-        if not said or all(own[name] == value for name, value in said.items()):
+    for row in SETTINGS if alone else ():
+        way = {**dict([row.beside] if row.beside else ()), row.name: row.lighter}
+        said = {
+            name: value
+            for name, value in way.items()
+            if own.get(name) in BY_NAME[name].search_of("").values[:1]
+        }
+        if not row.lighter or row.name not in said:
             continue
         try:
             needs = needs_of(runtime_for(_so(job, said), cluster).job, cluster)
@@ -58,14 +59,16 @@ def trained_otherwise(job: TrainingJob, cluster: ClusterSpec) -> Iterator[Traine
 
 def _so(job: TrainingJob, said: Mapping[str, str]) -> TrainingJob:
     """Return a job of the Trainer that learns so."""
-    settings = replace(
-        job.settings, cp=1, ep=1, etp=0, sequence_parallel=False, recompute=EVERY_LAYER, turn=0
-    )
+    settings = replace(with_degrees_of(job.settings, Settings()), recompute=EVERY_LAYER, turn=0)
     shared = "parameters" if job.world > 1 else "none"
-    for name, value in {**said, "sharding": shared, "fused_loss": LIGER}.items():
-        written = CHOICES[name].write(settings, value)
+    for choice, value in (
+        *((CHOICES[name], value) for name, value in said.items()),
+        (SHARDING, shared),
+        (FUSED_LOSS, LIGER),
+    ):
+        written = choice.write(settings, value)
         if written is None:
-            raise ValueError(f"{name} = {value} goes with no such job")
+            raise ValueError(f"{choice.text.format(value)} goes with no such job")
         settings = written
     return replace(
         job,

@@ -32,7 +32,7 @@ from ilp_planner.specs.training import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -234,3 +234,26 @@ def virtual_sizes(
     sizes[0] += 1
     sizes[-1] += 1
     return tuple(sizes)
+
+
+def uncounted_settings(every: Iterable[Settings]) -> str:
+    """Return why the independent checker cannot compute the costs of some settings; empty if it
+    can."""
+    for one in every:
+        kernels, optimizer = one.kernels, one.optimizer
+        reasons = {
+            "adapters or frozen parts": one.tuning,
+            "products in 8 or 4 bits": kernels.quantised,
+            "CUDA graphs": kernels.graphs,
+            "deferred gradients of the output": kernels.deferred_output,
+            "kernels without Transformer Engine": kernels.implementation != "transformer_engine",
+            "masks of the data loader": kernels.loader_mask,
+            "a loss in chunks": kernels.chunked_loss,
+            "states on the host, or in blocks": optimizer.offload or optimizer.moment_format,
+            "optimizers but Adam": optimizer.name != "adam",
+            "activations on the host": one.offload.layers or one.offload.modules,
+            "divided checkpoints": one.recompute.distribute,
+        }
+        if found := next((text for text, holds in reasons.items() if holds), ""):
+            return found
+    return ""

@@ -73,7 +73,7 @@ ROWS: dict[str, Says] = {
     **dict.fromkeys(("lora.dim", "lora.target_modules", "lora.dropout"), lambda _: {}),
     LOSS_FUSION: only(True, False),
     "cross_entropy_fusion_impl": only("native", "te"),
-    "sequence_parallel": lambda value: {"sequence_parallel": value in (True, 1, "true")},
+    SEQUENCE: lambda value: {SEQUENCE: value in (True, 1, "true")},
     **dict.fromkeys(
         (
             "use_turbo_attention",

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.costs.training.job import uncounted_settings
 from ilp_planner.specs.layer_kinds import PLAIN
 
 if TYPE_CHECKING:
@@ -27,26 +28,13 @@ OF_MODEL = (
 )  # fmt: skip
 OF_EXPERTS = ("count", "top_k", "ffn", "shared_ffn", "groups", "top_groups", "latent",
               "shared_gate")  # fmt: skip
-OF_SETTINGS = {
-    "": ("cp_comm", "cp_inner", "precision", "vocab_multiple", "sequence_parallel",
-         "overlap_tensor", "overlap_experts", "scatter_sends", "async_tensor", "keeps_gathered"),
-    "optimizer": ("sharding", "gradient", "master", "moments", "instances", "from_master",
-                  "overlap_gradients", "overlap_parameters"),
-    "kernels": ("attention", "fused_loss", "loss_kernel", "dispatcher",
-                "fused_dropout", "fused_activation", "fused_permute", "grouped_experts",
-                "pad_to_capacity", "accumulation_fusion", "deterministic", "flash_package",
-                "compiled", "overlap_shared", "capacity", "imbalance"),
-}  # fmt: skip
-ENGINE = "transformer_engine"
+PARTS = ("optimizer", "kernels")  # of settings
 
 
 def uncounted(problem: Problem[MegatronCosts]) -> str:
     """Return why the checker cannot compute what layers take; empty if it can."""
     costs, cluster = problem.costs, problem.cluster
-    model, every = costs.model, costs.choices
-    settings = [*every, costs.settings]
-    optimizers = [s.optimizer for s in settings]
-    kernels = [s.kernels for s in settings]
+    model = costs.model
     reasons = {
         "measured layers": costs.profile is not None,
         "samples of documents": model.lengths is not None,
@@ -54,21 +42,12 @@ def uncounted(problem: Problem[MegatronCosts]) -> str:
         "layers of a hybrid": bool(set(model.layer_kinds) - set(range(PLAIN))),
         "layers that predict further tokens": model.prediction_layers > 0,
         "attention beside the MLP": model.parallel_norms > 0,
-        "adapters or frozen parts": any(s.tuning for s in settings),
-        "products in 8 or 4 bits": any(one.quantised for one in kernels),
-        "CUDA graphs": any(one.graphs for one in kernels),
-        "deferred gradients of the output": any(one.deferred_output for one in kernels),
-        "kernels without Transformer Engine": any(one.implementation != ENGINE for one in kernels),
-        "masks of the data loader": any(one.loader_mask for one in kernels),
-        "states on the host, or in blocks": any(o.offload or o.moment_format for o in optimizers),
-        "optimizers but Adam": any(one.name != "adam" for one in optimizers),
-        "activations on the host": any(s.offload.layers or s.offload.modules for s in settings),
-        "divided checkpoints": any(s.recompute.distribute for s in settings),
         "switches without room for all": cluster.shares_uplinks or cluster.fabric.rail_only,
         "links that nodes decide": not cluster.symmetric,
         "devices of several types": len(cluster.type_names) > 1,
     }
-    return next((text for text, holds in reasons.items() if holds), "")
+    own = next((text for text, holds in reasons.items() if holds), "")
+    return own or uncounted_settings((*costs.choices, costs.settings))
 
 
 def form_of(degrees: MegatronDegrees) -> str:
@@ -158,8 +137,11 @@ def _device(device: Device, architecture: GpuArchitecture) -> dict[str, Any]:
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
+    """Return every number, word and switch of settings."""
+    every = (settings, *(getattr(settings, part) for part in PARTS))
     return {
-        name: getattr(getattr(settings, part) if part else settings, name)
-        for part, names in OF_SETTINGS.items()
-        for name in names
+        one.name: value
+        for of in every
+        for one in fields(of)
+        if isinstance(value := getattr(of, one.name), str | bool | int | float)
     }

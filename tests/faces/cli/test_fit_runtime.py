@@ -50,7 +50,7 @@ def test_changes_are_told_in_the_names_of_settings(ilp_plan: Command) -> None:
     asked = ilp_plan(*job, "0.1", "--fused-loss")
     assert asked.code == 0, asked.err
     said = " ".join(asked.out.split())
-    assert "does not run this job: plan: fused loss: found settings.kernels.fused_loss true" in said
+    assert "does not run this job: settings.kernels.loss_kernel: found native, but" in said
 
 
 def test_a_job_that_none_runs_has_a_verdict_without_times(ilp_plan: Command) -> None:

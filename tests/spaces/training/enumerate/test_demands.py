@@ -46,7 +46,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
         "a2a+p2p": {MEGATRON},
     },
     "overlap": {"none": EVERY, "data": EVERY - {DEEPSPEED}},
-    "fused_loss": {"none": EVERY, "native": {MEGATRON}},
+    "fused_loss": {"none": EVERY, "native": {MEGATRON}, "liger": TUNED - {MEGATRON}},
     "gradients": {"fp32": EVERY, "bf16": {MEGATRON}},
     "moments": {"fp32": EVERY, "bf16": {MEGATRON}, "fp8": {MEGATRON}},
     "tensor_overlap": {"off": EVERY, "on": {MEGATRON, *BOTH}},
