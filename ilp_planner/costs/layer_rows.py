@@ -72,6 +72,7 @@ def range_maxima(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
 MOST_KEPT = 2_000_000  # stages that options share, of 56 bytes each
+MOST_JUDGED = 20_000  # stages on a replica whose seconds and bytes are kept
 
 
 class LayerRows:
@@ -117,6 +118,7 @@ class LayerRows:
         self._ends: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._held: dict[LayerKey, NDArray[np.int64]] = {}
         self.cuts: Kept[AllCuts] = Kept(MOST_KEPT)
+        self.judged: Kept[tuple[float, dict[str, float]]] = Kept(MOST_JUDGED)
         self._gradients = range_sums(profile.gradients)
         self.profiled = {(key.device, key.tp) for key in profile.time}
 

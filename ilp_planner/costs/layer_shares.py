@@ -119,7 +119,6 @@ def stage_cost(
     cluster: ClusterSpec,
 ) -> StageCost:
     """Judge a stage before others that holds so many micro-batches."""
-    parts = pieces(rows, stage)
     compute, missing = 0.0, []
     slowest: LayerKey | None = None
     memory: list[float] = []
@@ -135,10 +134,9 @@ def stage_cost(
             if rows.too_many(key):
                 compute = math.inf
                 missing.append(f"{name}, tp {replica.tp}, {key.samples} samples, which failed")
-            seconds = stage_seconds(parts, key)
+            seconds, needs = _judged(rows, stage, key, in_flight)
             if seconds > compute:
                 compute, slowest = seconds, key
-            needs = stage_needs(parts, key, in_flight)
             held = max(held, needs, key=lambda terms: sum(terms.values()))
         if len({cluster.node_of[d] for d in replica.devices}) > 1:
             missing.append("tensor-parallel ranks on several nodes")
@@ -157,9 +155,23 @@ def stage_cost(
         time=compute + sending,
         memory=tuple(memory),
         time_terms=terms,
-        memory_terms=fullest,
+        memory_terms={**fullest},
         unprofiled=tuple(dict.fromkeys(missing)),
     )
+
+
+def _judged(
+    rows: LayerRows, stage: GroupStage, key: LayerKey, in_flight: int
+) -> tuple[float, dict[str, float]]:
+    """Return the seconds and the bytes of a stage on a replica, cached for plans that put it on
+    other devices: of those to look through there may be a thousand."""
+    own = stage.start, stage.stop, stage.recompute, key, in_flight
+    found = rows.judged.get(own)
+    if found is None:
+        parts = pieces(rows, stage)
+        found = stage_seconds(parts, key), stage_needs(parts, key, in_flight)
+        rows.judged.keep(own, found, 1)
+    return found
 
 
 def types_of(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:

@@ -426,11 +426,10 @@ class LayerCosts(LayerRows):
     def peak_parts(self, stage: GroupStage, cluster: ClusterSpec) -> tuple[float, float]:
         """Return seconds of a stage's gradient reduction by itself and of its optimiser step."""
         layers = slice(stage.start, stage.stop)
+        kinds = {(name, r.tp) for r in stage.replicas for name in types_of(r, cluster)}
         steps = [
-            float(self.step(LayerKey(name, replica.tp, 0))[layers].sum())
-            for replica in stage.replicas
-            for name in types_of(replica, cluster)
-            if (name, replica.tp) in self.profiled
+            float(self.step(LayerKey(name, tp, 0))[layers].sum())
+            for name, tp in kinds.intersection(self.profiled)
         ]
         gradients = float(self.profile.gradients[layers].sum())
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
