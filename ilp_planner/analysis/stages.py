@@ -63,12 +63,13 @@ def layer_ranges(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, int] | N
 
 
 def _of_encoder(job: TrainingJob) -> Messages:
-    """Return the messages of an encoder of images, by paths below the embedding."""
-    if job.model.encoder is None:
-        return {}
-    layer, ends = encoder_messages(job)
-    found = {f"encoder.layers.{name}": pair for name, pair in layer.items()}
-    return found | {f"encoder.{name}": pair for name, pair in ends.items()}
+    """Return the messages of encoders, by paths below the embedding."""
+    found: Messages = {}
+    for encoder in job.model.encoders:
+        layer, ends = encoder_messages(job, encoder)
+        found |= {f"{encoder.name}.layers.{name}": pair for name, pair in layer.items()}
+        found |= {f"{encoder.name}.{name}": pair for name, pair in ends.items()}
+    return found
 
 
 def with_messages(job: TrainingJob, module: Module) -> Module:

@@ -230,7 +230,11 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     """
     row = export_row(runtime)
     tuning = job.settings.tuning
-    for key, what in (("encoder", "images before the decoder"), ("outputs", "another head")):
+    for key, what in (
+        ("encoder", "images before the decoder"),
+        ("sounds", "sounds before the decoder"),
+        ("outputs", "another head"),
+    ):
         if not getattr(job.model, key):
             continue
         raise PlanError(

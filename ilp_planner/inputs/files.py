@@ -259,17 +259,19 @@ class InputFiles:
         return is_config(held) or not _sees_images(_model_of(held, False))
 
     def _with_samples(self, model: ModelSpec) -> ModelSpec:
-        """Return the model with as many tokens and images to a sample as the request says."""
+        """Return the model with as much of a sample as the request says: tokens, images, sound."""
         from ilp_planner.specs.samples import Samples, with_samples
 
         request = self.request
-        for name in ("images", "image_size") if request.text_only else ():
+        for name in ("images", "image_size", "audio_seconds") if request.text_only else ():
             if value := getattr(request, name):
                 raise UsageError(
-                    f"{name}: found {value} with `text_only`, which leaves the images out, "
+                    f"{name}: found {value} with `text_only`, which leaves images and sounds out, "
                     "expected one of the two"
                 )
-        samples = Samples(request.sequence, request.images, request.image_size)
+        samples = Samples(
+            request.sequence, request.images, request.image_size, request.audio_seconds
+        )
         if self.kind != "analytic":
             samples = samples._replace(sequence=None)
         return with_samples(model, samples)
@@ -302,7 +304,8 @@ class InputFiles:
         self.held["lengths"] = Reference(
             name=reference.name, sha256=written.sha256, text=written.text
         )
-        architecture = of_samples(model, lengths, document.name, self.request.images)
+        said = self.request.images, self.request.audio_seconds
+        architecture = of_samples(model, lengths, document.name, *said)
         return replace(model, architecture=architecture)
 
     def model_or_default(self) -> ModelSpec:
@@ -426,11 +429,11 @@ def _model_of(document: Document, text_only: bool) -> ModelSpec:
 
 
 def _sees_images(model: ModelSpec) -> bool:
-    """Tell whether a model has an encoder of images."""
+    """Tell whether a model has an encoder of images or sounds."""
     from ilp_planner.specs.decoder import as_decoder
 
     decoder = as_decoder(model.architecture)
-    return bool(decoder and decoder.encoder)
+    return bool(decoder and decoder.encoders)
 
 
 @lru_cache(maxsize=READ)

@@ -74,6 +74,7 @@ class Inputs(Demands, total=False):
     sequence_length: int | None
     images_per_sample: int | None
     image_size: int | None
+    audio_seconds: int | None
     batching: str | None
     vocab_size: int | None
 

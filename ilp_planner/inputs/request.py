@@ -73,6 +73,7 @@ class Request:
     sequence: int | None = None
     images: int | None = None
     image_size: int | None = None
+    audio_seconds: int | None = None
     batching: str = ""
     vocabulary: int | None = None
     text_only: bool = False

@@ -366,7 +366,7 @@ INPUTS = (
     ),
     Input(
         "images",
-        Whole(),
+        Whole(least=0),
         PROBLEM,
         "Images of a sample, or a document of --lengths, of a model with an encoder of images; "
         "the model's.",
@@ -378,6 +378,14 @@ INPUTS = (
         Whole(),
         PROBLEM,
         "Pixels of an image's side, likewise.",
+        changes=COSTS,
+    ),
+    Input(
+        "audio_seconds",
+        Whole(least=0),
+        PROBLEM,
+        "Seconds of sound of a sample, or a document of --lengths, of a model with an encoder of "
+        "sounds; the model's.",
         changes=COSTS,
     ),
     Input(

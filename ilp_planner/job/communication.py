@@ -236,8 +236,8 @@ def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         stage = job.stages[k]
         if stage.embedding:
             both("embedding", {"": embedding_messages(job)}, 1)
-            if encoder := job.model.encoder:
-                layer, ends = encoder_messages(job)
+            for encoder in job.model.encoders:
+                layer, ends = encoder_messages(job, encoder)
                 both("layers of the encoder", layer, encoder.layers)
                 both("projectors of the encoder", ends, 1)
         if stage.prediction_layers:

@@ -4,6 +4,7 @@ Names are as in Megatron core's modules. Sizes are of one rank of the job; kept 
 one micro-batch.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
@@ -30,6 +31,7 @@ from ilp_planner.job.recompute import (
 from ilp_planner.job.shard import part, shard_of, stream_width
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
 from ilp_planner.settings.values import FUSED_LOSS
+from ilp_planner.specs.images import AnyEncoder
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, trains_output
@@ -39,7 +41,7 @@ IDENTIFIER = 8  # bytes of a token's number
 
 
 def embedding_module(job: TrainingJob) -> Module:
-    """Return the embedding of words and learnt positions, and the encoder of images before it.
+    """Return the embedding of words and learnt positions, and the encoders before it.
 
     The sum itself is the first layer's input and counted there.
     """
@@ -50,28 +52,30 @@ def embedding_module(job: TrainingJob) -> Module:
         children.append(Module(name="position_embeddings", weights=(weight,)))
     kept = _dropout_mask(job) + _arguments(job)
     words = tuned_words(job, Module(name="embedding", kept=kept, children=tuple(children)))
-    if model.encoder is None:
+    if not model.encoders:
         return words
-    return replace(words, children=(*words.children, _encoder(job)))
+    return replace(words, children=(*words.children, *_encoders(job)))
 
 
-def _encoder(job: TrainingJob) -> Module:
-    """Return the encoder of images."""
-    layer = layer_module(
-        encoder_job(job, most_images(job)), *encoder_kind(job), recomputed=encoder_recomputes(job)
-    )
-    return encoder_module(job, layer)
+def _encoders(job: TrainingJob) -> Iterator[Module]:
+    """Yield the encoders of images and sounds."""
+    for encoder in job.model.encoders:
+        own, again = (
+            encoder_job(job, encoder, most_images(job, encoder)),
+            encoder_recomputes(job, encoder),
+        )
+        layer = layer_module(own, *encoder_kind(job), recomputed=again)
+        yield encoder_module(job, encoder, layer)
 
 
-def encoder_recomputes(job: TrainingJob) -> bool:
-    """Tell whether layers of the encoder keep their input only."""
-    encoder = job.model.encoder
-    return bool(encoder and encoder.recomputed) and encoder_kind(job).state == TRAINED
+def encoder_recomputes(job: TrainingJob, encoder: AnyEncoder) -> bool:
+    """Tell whether layers of an encoder keep their input only."""
+    return encoder.recomputed and encoder_kind(job).state == TRAINED
 
 
-def encoder_layer(job: TrainingJob) -> Module:
-    """Return a layer of the encoder, with all that its backward pass needs."""
-    return layer_module(encoder_job(job, most_images(job)), *encoder_kind(job))
+def encoder_layer(job: TrainingJob, encoder: AnyEncoder) -> Module:
+    """Return a layer of an encoder, with all that its backward pass needs."""
+    return layer_module(encoder_job(job, encoder, most_images(job, encoder)), *encoder_kind(job))
 
 
 def _arguments(job: TrainingJob) -> tuple[Kept, ...]:

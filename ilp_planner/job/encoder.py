@@ -1,4 +1,5 @@
-"""The vision encoder of a model, as a job of its own on the ranks of the first pipeline stage.
+"""The encoders of a model, of images or sounds, as jobs of their own on the ranks of the first
+pipeline stage.
 
 Megatron-LM's `LLaVAModel`, Megatron-Bridge and Pai-Megatron-Patch build the encoder in front of the
 word embedding. They switch sequence and context parallelism off in it (`get_vision_model_config`),
@@ -20,7 +21,7 @@ from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.recompute import forget
 from ilp_planner.job.shard import part, shard_of
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.images import Load, image_load
+from ilp_planner.specs.images import SOUNDS, AnyEncoder, Load, image_load
 from ilp_planner.specs.training import NOT_RECOMPUTED, Offload, TrainingJob
 from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
@@ -32,9 +33,8 @@ from ilp_planner.specs.tuning import (
 )
 
 if TYPE_CHECKING:
-    from ilp_planner.specs.encoder import Encoder
+    from collections.abc import Iterator
 
-NAME = "encoder"  # of its module
 FROZEN = Tuning(frozen=("embedding",))  # not all trains: `encoder_kind` says what the layers do
 
 
@@ -51,38 +51,36 @@ class Tower(Decoder):
         return self.seen
 
 
-def encoder_of(job: TrainingJob) -> Encoder:
-    """Return the encoder of a job's model, which must have one."""
-    assert job.model.encoder is not None
-    return job.model.encoder
-
-
-def most_images(job: TrainingJob) -> Load:
-    """Return the images of a micro-batch that has the most."""
+def most_images(job: TrainingJob, encoder: AnyEncoder) -> Load:
+    """Return the images, or pieces of sound, of a micro-batch that has the most."""
     model = job.model
-    found = image_load(encoder_of(job), model.lengths, model.sequence, job.micro_batch)
-    return _divided(job, found)
+    found = image_load(encoder, model.lengths, model.sequence, job.micro_batch)
+    return _divided(job, encoder, found)
 
 
-def images_seen(job: TrainingJob) -> Load:
-    """Return the images of a micro-batch as passes of a rank see them."""
-    assert job.images is not None
-    return _divided(job, job.images)
+def images_seen(job: TrainingJob, encoder: AnyEncoder) -> Load:
+    """Return the images, or pieces of sound, of a micro-batch as passes of a rank see them."""
+    return _divided(job, encoder, all_seen(job, encoder))
 
 
-def _divided(job: TrainingJob, load: Load) -> Load:
+def all_seen(job: TrainingJob, encoder: AnyEncoder) -> Load:
+    """Return those of all context-parallel ranks together."""
+    return job.loads[job.model.encoders.index(encoder)]
+
+
+def _divided(job: TrainingJob, encoder: AnyEncoder, load: Load) -> Load:
     """Return the images of the context-parallel rank that has the most of them."""
-    if not encoder_of(job).cp_divided:
+    if not encoder.cp_divided:
         return load
     images = -(-load.images // job.settings.cp)
     return load._replace(images=images, tokens=-(-load.tokens * images // load.images))
 
 
 @lru_cache(maxsize=1024)
-def encoder_job(job: TrainingJob, load: Load) -> TrainingJob:
-    """Return the job that trains the encoder's layers; each of its samples is one image. load:
-    images of a micro-batch, for memory those of `most_images`."""
-    encoder, settings = encoder_of(job), job.settings
+def encoder_job(job: TrainingJob, encoder: AnyEncoder, load: Load) -> TrainingJob:
+    """Return the job that trains an encoder's layers; each of its samples is one image, or a piece
+    of sound. load: images of a micro-batch, for memory those of `most_images`."""
+    settings = job.settings
     kernels = replace(
         settings.kernels,
         quantised="", number_format="", quantised_parameters=False, exact_first=0, exact_last=0,
@@ -100,7 +98,7 @@ def encoder_job(job: TrainingJob, load: Load) -> TrainingJob:
         bias=encoder.bias,
         norm=encoder.norm,
         activation=encoder.activation,
-        positions="none" if encoder.positions else "rope",
+        positions="rope" if encoder.rotary else "none",
         dropout=0.0,
         seen=load.spans,
     )
@@ -122,33 +120,52 @@ def encoder_job(job: TrainingJob, load: Load) -> TrainingJob:
 
 
 def encoder_kind(job: TrainingJob) -> TunedLayer:
-    """Return what the encoder's layers do: train, or compute the forward pass alone."""
+    """Return what layers of encoders do: train, or compute the forward pass alone."""
     trained = trains_encoder(job.model, job.settings.tuning)
     return TunedLayer(0, TRAINED if trained else FORWARD_ONLY)
 
 
-def encoder_module(job: TrainingJob, layer: Module) -> Module:
-    """Return the module of the encoder and its projectors. layer: the module of one layer."""
-    encoder, own = encoder_of(job), encoder_job(job, most_images(job))
-    h, sizes = encoder.hidden, shard_of(own)
-    first = [Weight(name="weight", shape=(h, encoder.pixels))]
-    first += [Weight(name="bias", shape=(h,))] * encoder.patch_bias
-    if others := encoder.positions + encoder.vectors:
-        first.append(Weight(name="positions", shape=(others * h,)))
-    if encoder.scales:
-        first.append(Weight(name="scales", shape=(encoder.layers * encoder.scales * h,)))
-    pixels = product_input(own, (sizes.tokens, sizes.batch, encoder.pixels), "patches")
+def encoder_module(job: TrainingJob, encoder: AnyEncoder, layer: Module) -> Module:
+    """Return the module of an encoder and its projectors. layer: the module of one layer."""
     inner: tuple[Module, ...] = (
-        Module(name="patch_embed", weights=tuple(first), kept=(pixels,)),
+        *_stems(job, encoder),
         replace(layer, name="layers").times(encoder.layers),
     )
-    projectors, trained = _projectors(job), encoder_kind(job).state == TRAINED
+    projectors, trained = _projectors(job, encoder), encoder_kind(job).state == TRAINED
     if not trained:
         inner = tuple(forget(_frozen(module)) for module in inner)
     if not trains_projector(job.model, job.settings.tuning):
         still = map(_frozen, projectors)
         projectors = tuple(still if trained else map(forget, still))
-    return Module(name=NAME, children=(*inner, *projectors))
+    return Module(name=encoder.name, children=(*inner, *projectors))
+
+
+def _stems(job: TrainingJob, encoder: AnyEncoder) -> Iterator[Module]:
+    """Yield the products before the layers, the last with all learnt vectors. A product keeps what
+    it reads for its weight's gradient, and an activation its input."""
+    own, h = encoder_job(job, encoder, most_images(job, encoder)), encoder.hidden
+    sizes = shard_of(own)
+    rows = (sizes.tokens, sizes.batch)
+    stems = encoder.stems
+    for stem in stems:
+        weights = [Weight(name="weight", shape=(stem.outer, stem.inner))]
+        weights += [Weight(name="bias", shape=(stem.outer,))] * stem.bias
+        kept = [product_input(own, (*rows, stem.read), "patches")]
+        if stem.acts:
+            shape = (*rows, stem.rows * stem.outer)
+            kept.append(Kept(name="output", shape=shape, width=own.settings.width, why="activated"))
+        if stem is stems[-1]:
+            learnt = encoder.name != SOUNDS  # sounds have fixed positions
+            if encoder.positions and not learnt:
+                fixed = (encoder.positions * h,)
+                weights.append(Weight(name="fixed positions", shape=fixed, trained=False))
+            others = encoder.positions * learnt + encoder.vectors
+            if count := others * h + encoder.marks * job.model.hidden:
+                weights.append(Weight(name="positions", shape=(count,)))
+            if encoder.scales:
+                scales = (encoder.layers * encoder.scales * h,)
+                weights.append(Weight(name="scales", shape=scales))
+        yield Module(name=stem.name, weights=tuple(weights), kept=tuple(kept))
 
 
 def _frozen(module: Module) -> Module:
@@ -157,26 +174,26 @@ def _frozen(module: Module) -> Module:
     return replace(module, weights=weights, children=tuple(map(_frozen, module.children)))
 
 
-def _projectors(job: TrainingJob) -> tuple[Module, ...]:
+def _projectors(job: TrainingJob, encoder: AnyEncoder) -> tuple[Module, ...]:
     """Return the projectors of the last and of inner layers: norms, and two products with an
-    activation between them."""
-    encoder, most = encoder_of(job), most_images(job)
-    own = encoder_job(job, most)
-    rows, inner = most.tokens, part(encoder.inner, own.tp)
-    merged = (rows, encoder.merged)
-    second = product("projector_fc2", rows=job.model.hidden, columns=inner, bias=True)
+    activation between them, or one product."""
+    most = most_images(job, encoder)
+    own = encoder_job(job, encoder, most)
+    bias, learns = encoder.projector_bias, trains_projector(job.model, job.settings.tuning)
+    rows, merged = most.tokens, (most.tokens, encoder.merged)
+    inner = part(encoder.inner or encoder.merged, own.tp)
+    second = product("projector_fc2", rows=job.model.hidden, columns=inner, bias=bias)
     column = product_input(own, (rows, inner), "activated")
     inputs = product_input(own, merged, "merged patches"), column
     # They are for gradients of weights.
-    before, after = ([one] * trains_projector(job.model, job.settings.tuning) for one in inputs)
-    products = (
-        with_kept(
-            product("projector_fc1", rows=inner, columns=encoder.merged, bias=True),
-            *before,
-            Kept(name="output", shape=(rows, inner), width=own.settings.width, why="activated"),
-        ),
-        with_kept(second, *after),
-    )
+    before, after = ([one] * learns for one in inputs)
+    products: tuple[Module, ...] = (with_kept(second, *after),)
+    if encoder.inner:
+        first = product("projector_fc1", rows=inner, columns=encoder.merged, bias=bias)
+        activated = Kept(
+            name="output", shape=(rows, inner), width=own.settings.width, why="activated"
+        )
+        products = (with_kept(first, *before, activated), *products)
     patch = (most.patches, most.images, encoder.hidden)
     shapes = {"none": (), "patch": (patch,), "merged": (merged,)}[encoder.projector_norm]
 

@@ -10,11 +10,12 @@ for the list of messages. Modules are named by their path, `self_attention.linea
 import math
 from dataclasses import replace
 
-from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_of, images_seen
+from ilp_planner.job.encoder import all_seen, encoder_job, encoder_kind, images_seen
 from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
 from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
+from ilp_planner.specs.images import AnyEncoder
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MAMBA, MLP
 from ilp_planner.specs.training import TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_input, trains_projector
@@ -37,16 +38,15 @@ def embedding_messages(job: TrainingJob) -> Pair:
     return forward, backward if trains_input(job.model, job.settings.tuning) else ()
 
 
-def encoder_messages(job: TrainingJob) -> tuple[Messages, Messages]:
-    """Return the messages of a layer of an encoder of images, and of its projectors: they divide
-    columns and rows over tensor-parallel ranks, without sequence parallelism."""
-    encoder, seen, kind = encoder_of(job), images_seen(job), encoder_kind(job)
-    own = encoder_job(job, seen)
+def encoder_messages(job: TrainingJob, encoder: AnyEncoder) -> tuple[Messages, Messages]:
+    """Return the messages of a layer of an encoder, and of its projectors: they divide columns and
+    rows over tensor-parallel ranks, without sequence parallelism."""
+    seen, kind = images_seen(job, encoder), encoder_kind(job)
+    own = encoder_job(job, encoder, seen)
     layer, learns = layer_messages(own, *kind), trains_projector(job.model, job.settings.tuning)
     ends: Messages = {}
     if encoder.cp_divided and job.settings.cp > 1:
-        assert job.images is not None
-        whole = (job.images.tokens, job.model.hidden)
+        whole = (all_seen(job, encoder).tokens, job.model.hidden)
         gather, back = (
             _cp(job, collective, whole, times=1 + encoder.deepstack)
             for collective in ("all_gather", "all_reduce")
@@ -60,7 +60,9 @@ def encoder_messages(job: TrainingJob) -> tuple[Messages, Messages]:
     out = replace(_tp(own, "all_reduce", (rows, job.model.hidden)), times=count)
     back = replace(_tp(own, "all_reduce", (rows, encoder.merged)), times=count)
     before = kind.state == TRAINED or (learns and encoder.projector_norm != "none")
-    ends |= {"projector_fc1": ((), (back,) * before), "projector_fc2": ((out,), ())}
+    first = "projector_fc1" if encoder.inner else "projector_fc2"
+    ends["projector_fc2"] = ((out,), ())
+    ends[first] = (ends.get(first, ((), ()))[0], (back,) * before)
     return layer, ends
 
 

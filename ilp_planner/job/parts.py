@@ -18,7 +18,6 @@ from ilp_planner.job.decoder import (
     output_module,
     prediction_module,
 )
-from ilp_planner.job.encoder import NAME as ENCODER
 from ilp_planner.job.encoder import encoder_job, encoder_kind, most_images
 from ilp_planner.job.mixers import mixer_backward
 from ilp_planner.job.operators import outputs_needed
@@ -660,17 +659,23 @@ def _moments(
 
 
 def _encoder_moment(job: TrainingJob, embedding: Module) -> float:
-    """Return the peak of the passes through an encoder of images, above all that other elements
-    keep: the last of its layers goes back first, while all that it keeps is there."""
-    if job.model.encoder is None:
-        return 0.0
-    kind, layer = encoder_kind(job), encoder_layer(job)
-    own = encoder_job(job, most_images(job))
-    if kind.state == FORWARD_ONLY:
-        return layer_forward(own, experts=False)
-    found = next(child for child in embedding.children if child.name == ENCODER).activations
-    again = layer.activations if encoder_recomputes(job) else 0.0
-    return found + again + _layer_moment(own, layer, layer, kind)
+    """Return the peak of the passes through encoders, above all that other elements keep: the last
+    layer of one goes back first, while all that they keep is there."""
+    encoders, kind = job.model.encoders, encoder_kind(job)
+    names = {encoder.name for encoder in encoders}
+    kept = sum(child.activations for child in embedding.children if child.name in names)
+    found = [0.0]
+    for encoder in encoders:
+        own, layer = (
+            encoder_job(job, encoder, most_images(job, encoder)),
+            encoder_layer(job, encoder),
+        )
+        if kind.state == FORWARD_ONLY:
+            found.append(layer_forward(own, experts=False))
+            continue
+        again = layer.activations if encoder_recomputes(job, encoder) else 0.0
+        found.append(kept + again + _layer_moment(own, layer, layer, kind))
+    return max(found)
 
 
 def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: TunedLayer) -> float:

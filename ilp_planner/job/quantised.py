@@ -25,6 +25,7 @@ EXACT = (
     "output_layer",
     "eh_proj",
     "encoder",
+    "sounds",
     ADAPTERS,
 )
 SINGLE = 4  # bytes of a scale in fp32

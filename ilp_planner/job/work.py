@@ -14,11 +14,12 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ilp_planner.job.encoder import encoder_job, encoder_of, images_seen
+from ilp_planner.job.encoder import encoder_job, images_seen
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, loss_chunk, product_streams, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
+from ilp_planner.specs.images import AnyEncoder
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, LayerKind
 from ilp_planner.specs.training import Settings, TrainingJob
 from ilp_planner.specs.tuning import (
@@ -194,18 +195,26 @@ def embedding_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     )
 
 
-def encoder_work(job: TrainingJob) -> tuple[tuple[ModuleWork, ...], tuple[ModuleWork, ...]]:
-    """Return a layer of an encoder of images, and what is before and after its layers: the product
-    with patches, whose input has no gradient, and the projectors."""
-    encoder, seen = encoder_of(job), images_seen(job)
-    own = encoder_job(job, seen)
+def encoder_work(
+    job: TrainingJob, encoder: AnyEncoder
+) -> tuple[tuple[ModuleWork, ...], tuple[ModuleWork, ...]]:
+    """Return a layer of an encoder, and what is before and after its layers: the product with
+    patches, whose input has no gradient, or convolutions, and the projectors."""
+    seen = images_seen(job, encoder)
+    own = encoder_job(job, encoder, seen)
     share, tuning = _Share(own), job.settings.tuning
     trained, learns = trains_encoder(job.model, tuning), trains_projector(job.model, tuning)
     layer = layer_work(own, kind=0)
     if trained and encoder.recomputed:
         layer = tuple(replace(one, backward=(*one.forward, *one.backward)) for one in layer)
-    patches = share.linear("patch_embed", share.tokens, encoder.pixels, encoder.hidden)
-    rows, inner = seen.tokens, encoder.inner / own.tp
+    stems: tuple[ModuleWork, ...] = ()
+    for stem in encoder.stems:
+        rows = share.tokens * stem.rows
+        stems += (share.linear(stem.name, rows, stem.inner, stem.outer),)
+        if stem.acts:
+            moved = rows * stem.outer * own.settings.width
+            stems += (share.streaming(f"{stem.name}_act", 2 * moved, 3 * moved, "activation"),)
+    rows, inner = seen.tokens, (encoder.inner or encoder.merged) / own.tp
     wide, column = (rows * width * own.settings.width for width in (encoder.merged, inner))
     projector: tuple[ModuleWork, ...] = (
         share.streaming("projector_norm", 2 * wide, 4 * wide, "norm"),
@@ -213,17 +222,20 @@ def encoder_work(job: TrainingJob) -> tuple[tuple[ModuleWork, ...], tuple[Module
         share.streaming("projector_activation", 2 * column, 3 * column, "activation"),
         share.linear("projector_fc2", rows, inner, job.model.hidden),
     )
-    first = replace(patches, backward=patches.of_weights)
+    if not encoder.inner:
+        projector = projector[:1] + projector[-1:]
+    lowest = "projector_fc1" if encoder.inner else "projector_fc2"
+    stems = (replace(stems[0], backward=stems[0].of_weights), *stems[1:])
     if not trained:
-        layer, (first,) = _forward_only(layer), _forward_only((first,))
+        layer, stems = _forward_only(layer), _forward_only(stems)
         if encoder.projector_norm == "none" and learns:  # nothing is before its first product
             projector = tuple(
-                replace(one, backward=one.of_weights) if one.name == "projector_fc1" else one
+                replace(one, backward=one.of_weights) if one.name == lowest else one
                 for one in projector
             )
     if not learns:
         projector = tuple(map(_of_input, projector)) if trained else _forward_only(projector)
-    return layer, (first, *(1 + encoder.deepstack) * projector)
+    return layer, (*stems, *(1 + encoder.deepstack) * projector)
 
 
 def _forward_only(work: tuple[ModuleWork, ...]) -> tuple[ModuleWork, ...]:

@@ -404,7 +404,7 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
         yield "lora_targets", Broken("adapters", found, "names of one system, which may overlap")
     if tuning.adapters == "fp32" or not {*tuning.targets} <= {*BRIDGE_NAMES}:
         yield from peft_rules(model, tuning)
-    parts = (*parts_of_layer(model), *ENDS, *OF_ENCODER * bool(model.encoder))
+    parts = (*parts_of_layer(model), *ENDS, *OF_ENCODER * bool(model.encoders))
     for part in tuning.frozen:
         span = layers_of(part)
         if span and span[1] >= model.layers:

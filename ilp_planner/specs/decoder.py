@@ -26,7 +26,7 @@ from ilp_planner.specs.decoder_parts import Rotary as Rotary
 from ilp_planner.specs.decoder_parts import Window as Window
 from ilp_planner.specs.encoder import Encoder as Encoder
 from ilp_planner.specs.gpt import Gpt
-from ilp_planner.specs.images import check_images
+from ilp_planner.specs.images import check_images, check_sounds
 from ilp_planner.specs.layer_kinds import (
     ATTENTION,
     DELTA,
@@ -38,6 +38,7 @@ from ilp_planner.specs.layer_kinds import (
     read_pattern,
 )
 from ilp_planner.specs.lengths import Lengths
+from ilp_planner.specs.sounds import SoundEncoder as SoundEncoder
 
 # Norms, with the learnt vectors of each: scale and shift, scale alone, neither.
 NORMS: Mapping[str, int] = {"layernorm": 2, "rmsnorm": 1, "bare-layernorm": 0}
@@ -74,9 +75,10 @@ class Decoder(HashedOnce):
     - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
     mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
     product makes a gate of attention's output as well (Qwen3-Next). encoder: of images, whose
-    tokens are among those of a sample; None: there is none. outputs: numbers that the output layer
-    gives for a token, as of a classifier or a reward model; 0: one for every word. lengths: of the
-    documents that samples are made of; None: each sample is one of `sequence` tokens.
+    tokens are among those of a sample; None: there is none. sounds: an encoder of sounds, likewise.
+    outputs: numbers that the output layer gives for a token, as of a classifier or a reward model;
+    0: one for every word. lengths: of the documents that samples are made of; None: each sample is
+    one of `sequence` tokens.
     """
 
     layers: int
@@ -120,6 +122,7 @@ class Decoder(HashedOnce):
     delta: DeltaNet | None = None
     attention_gate: bool = False
     encoder: Encoder | None = None
+    sounds: SoundEncoder | None = None
     outputs: int = 0
     lengths: Lengths | None = None
 
@@ -175,8 +178,20 @@ class Decoder(HashedOnce):
                 f"sequence must be at least {e.image_tokens} with images of {e.tokens} tokens each "
                 f"(images {e.images}, image_size {e.image_size}), found {self.sequence}"
             )
+        if self.sounds and sum(one.image_tokens for one in self.encoders) > self.sequence:
+            most, heard = sum(one.image_tokens for one in self.encoders), self.sounds
+            beside = " and images" * bool(self.encoder)
+            raise ValueError(
+                f"sequence must be at least {most} with sounds{beside} of so many tokens "
+                f"({heard.seconds} seconds are {heard.image_tokens}), found {self.sequence}"
+            )
+        if self.encoders and not any(one.images for one in self.encoders):
+            first = "images" if self.encoder else "seconds"
+            raise ValueError(f"{first} must be at least 1, found 0, or leave the encoder out")
         if self.encoder and self.lengths:
-            check_images(self.encoder, self.lengths)
+            check_images(self.encoder, self.lengths, alone=self.sounds is None)
+        if self.sounds and self.lengths:
+            check_sounds(self.sounds, self.lengths, self.encoder)
         if self.lengths and self.lengths.longest > self.sequence:
             raise ValueError(
                 f"lengths must be at most sequence ({self.sequence}), found {self.lengths.longest}"
@@ -315,14 +330,19 @@ class Decoder(HashedOnce):
         return table
 
     @property
+    def encoders(self) -> tuple[Encoder | SoundEncoder, ...]:
+        """Return the encoders before the decoder: of images, and of sounds."""
+        return tuple(one for one in (self.encoder, self.sounds) if one)
+
+    @property
     def head_width(self) -> int:
         """Return the numbers that the output layer gives for a token."""
         return self.outputs or self.vocab
 
     @property
     def _encoded(self) -> int:
-        """Return the parameters of the encoder."""
-        return self.encoder.parameters(self.hidden) if self.encoder else 0
+        """Return the parameters of the encoders."""
+        return sum(one.parameters(self.hidden) for one in self.encoders)
 
     def _block(self, block: str) -> tuple[int, int]:
         """Return (split, whole) parameters of a mixer, an MLP or experts."""

@@ -2,12 +2,34 @@
 into tokens of the decoder."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ilp_planner.specs.architecture import check_choice, check_fields
 
 ENCODER_NORMS = {"layernorm": 2, "rmsnorm": 1}  # -> vectors that it learns
 PROJECTOR_NORMS = ("none", "patch", "merged")
 CHANNELS = 3  # of a pixel: red, green and blue
+
+
+class Stem(NamedTuple):
+    """A product before the layers of an encoder.
+
+    inner, outer: its width and its outputs. rows: of it, for a token of the encoder. read: numbers
+    that it reads for one. bias: it adds one. acts: an activation is after it.
+    """
+
+    name: str
+    inner: int
+    outer: int
+    rows: int
+    read: int
+    bias: bool = True
+    acts: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of its parameters."""
+        return (self.inner + self.bias) * self.outer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +52,7 @@ class Encoder:
     projector_ffn: width inside the projector; 0: that of the merged patches.
     projector_norm: norm before the projector: `none`, of each `patch`, or of `merged` patches.
     deepstack: projectors of inner layers, each with a norm of merged patches (Qwen3-VL).
-    images: number in each sample.
+    images: number in each sample; 0 of a model that hears sounds alone in training.
     image_size: pixels of the side of an image.
     fixed_size: the encoder takes images of no other size.
     whole: every tensor-parallel rank computes all of the encoder, as a module of transformers does
@@ -71,9 +93,9 @@ class Encoder:
 
     def __post_init__(self) -> None:
         check_fields(
-            self, "layers", "hidden", "heads", "ffn", "patch", "frames", "merge", "images",
-            "image_size",
+            self, "layers", "hidden", "heads", "ffn", "patch", "frames", "merge", "image_size",
             or_zero=(
+                "images",
                 "positions", "vectors", "scales", "window", "full_layers", "projector_ffn",
                 "deepstack",
             ),
@@ -124,6 +146,32 @@ class Encoder:
     def pixels(self) -> int:
         """Numbers that a patch consists of."""
         return CHANNELS * self.frames * self.patch**2
+
+    @property
+    def stems(self) -> tuple[Stem, ...]:
+        """Return the product that embeds patches."""
+        wide = self.pixels
+        return (Stem("patch_embed", wide, self.hidden, rows=1, read=wide, bias=self.patch_bias),)
+
+    @property
+    def name(self) -> str:
+        """Return the name of its module."""
+        return "encoder"
+
+    @property
+    def rotary(self) -> bool:
+        """Tell whether it turns queries and keys by their positions."""
+        return not self.positions
+
+    @property
+    def marks(self) -> int:
+        """Return the learnt vectors of the decoder's width."""
+        return 0
+
+    @property
+    def projector_bias(self) -> bool:
+        """Tell whether the projector's products add biases."""
+        return True
 
     @property
     def merged(self) -> int:

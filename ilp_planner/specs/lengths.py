@@ -56,6 +56,7 @@ class Lengths:
     batching: how samples are made of them: `packed`, `joined`, `longest` or `full`.
     images: of each of these documents; empty: as many as the model's encoder says.
     image_sizes: pixels of their side, 0 without images; empty: the encoder's.
+    seconds: of sound in each of these documents; empty: as many as the model's encoder says.
 
     Raises
     ------
@@ -67,13 +68,14 @@ class Lengths:
     batching: str = PACKED
     images: tuple[int, ...] = ()
     image_sizes: tuple[int, ...] = ()
+    seconds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.batching not in BATCHINGS:
             raise ValueError(f"batching must be one of {BATCHINGS}, got {self.batching!r}")
         if not self.lengths or len(self.lengths) != len(self.counts):
             raise ValueError("lengths must have a count each, and be at least one")
-        for name in ("images", "image_sizes"):
+        for name in ("images", "image_sizes", "seconds"):
             found = getattr(self, name)
             if found and (len(found) != len(self.lengths) or min(found) < 0):
                 raise ValueError(f"{name} must be whole numbers of at least 0, one for each length")
@@ -92,14 +94,14 @@ class Lengths:
 
     @property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """Tokens of a document, and its images and their side where they are said."""
+        """Tokens of a document, and its images, their side and its sound where they are said."""
         columns = filter(None, (self.lengths, *self.images_said))
         return tuple(zip(*columns, strict=True))
 
     @property
-    def images_said(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Images of each document, and their sides; empty where the encoder says them."""
-        return self.images, self.image_sizes
+    def images_said(self) -> tuple[tuple[int, ...], ...]:
+        """Images of each document, their sides and its sound; empty where encoders say them."""
+        return self.images, self.image_sizes, self.seconds
 
     @property
     def histogram(self) -> tuple[tuple[int, int], ...]:

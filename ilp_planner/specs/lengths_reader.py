@@ -21,7 +21,9 @@ MULTIPLE = 128  # tokens: a sample that is padded to the longest document has a 
 # Keys of a document's line of JSON: its length, or a list that is as long.
 NUMBERS, LISTS = ("length", "num_tokens", "n_tokens"), ("input_ids", "tokens")
 IMAGES = ("images", "image_size")  # columns and keys that say the images of a document
-COLUMNS = ("length", "count", *IMAGES)  # a first line of these names them; LEAST: of each
+SOUND = "audio_seconds"  # likewise, seconds of its sound
+PARTS = (*IMAGES, SOUND)
+COLUMNS = ("length", "count", *PARTS)  # a first line of these names them; LEAST: of each
 LEAST = {"length": 1}
 EXPECTED = (
     "a line `length,count` for each length, one length a line, an object of counts by length, or "
@@ -46,7 +48,8 @@ def read_lengths(document: Document, batching: str = "") -> Lengths:
         said |= dict.fromkeys(row)
         if count := row.get("count", 1):
             images = row.get("images", int(row.get("image_size", 0) > 0))
-            kind = row["length"], images, row.get("image_size", 0) if images else 0
+            size = row.get("image_size", 0) if images else 0
+            kind = row["length"], images, size, row.get(SOUND, 0)
             counts[kind] = counts.get(kind, 0) + count
     if not counts:
         raise SpecError(f"{document.name}: found no lengths, expected {EXPECTED}")
@@ -55,10 +58,10 @@ def read_lengths(document: Document, batching: str = "") -> Lengths:
         step *= 2
     if len(rounded) > CLASSES:
         raise SpecError(
-            f"{document.name}: found {len(rounded)} different numbers and sizes of images, "
-            f"expected at most {CLASSES}"
+            f"{document.name}: found {len(rounded)} different numbers and sizes of images "
+            f"or sounds, expected at most {CLASSES}"
         )
-    lengths, images, sizes = zip(*rounded, strict=True)
+    lengths, images, sizes, seconds = zip(*rounded, strict=True)
     try:
         return Lengths(
             lengths=lengths,
@@ -66,6 +69,7 @@ def read_lengths(document: Document, batching: str = "") -> Lengths:
             batching=batching or PACKED,
             images=images if said.keys() & set(IMAGES) else (),
             image_sizes=sizes if any(sizes) else (),
+            seconds=seconds if SOUND in said else (),
         )
     except ValueError as error:
         raise SpecError(f"{document.name}: {error}") from None
@@ -90,7 +94,11 @@ def _rounded_up(counts: dict[tuple[int, ...], int], step: int) -> dict[tuple[int
 
 
 def of_samples(
-    model: ModelSpec, lengths: Lengths, source: str, images: int | None = None
+    model: ModelSpec,
+    lengths: Lengths,
+    source: str,
+    images: int | None = None,
+    seconds: int | None = None,
 ) -> Decoder:
     """Return a model's architecture with samples of documents. If they are padded to the longest
     document, it gives the sequence length.
@@ -98,7 +106,7 @@ def of_samples(
     Parameters
     ----------
     source: of the lengths, for messages.
-    images: of each document, if they are asked for.
+    images, seconds: of each document, if they are asked for.
 
     Raises
     ------
@@ -120,6 +128,16 @@ def of_samples(
         raise SpecError(
             f"{source}: found images of each document with `images_per_sample={images}`, expected "
             "one of the two"
+        )
+    if lengths.seconds and decoder.sounds is None:
+        raise SpecError(
+            f"{source}: found sounds for {model.name}, which has no encoder of sounds or is asked "
+            "for its text alone, expected a model with one, as qwen2-audio-7b"
+        )
+    if lengths.seconds and seconds:
+        raise SpecError(
+            f"{source}: found sounds of each document with `audio_seconds={seconds}`, expected one "
+            "of the two"
         )
     longest, tokens = lengths.longest, decoder.sequence
     if longest > tokens:
@@ -144,7 +162,7 @@ def lengths_text(lengths: Lengths) -> str:
     """Return the text of a file that `read_lengths` reads as this histogram."""
     columns = {"length": lengths.lengths, "count": lengths.counts}
     columns |= {
-        name: found for name, found in zip(IMAGES, lengths.images_said, strict=True) if found
+        name: found for name, found in zip(PARTS, lengths.images_said, strict=True) if found
     }
     rows = zip(*columns.values(), strict=True)
     return "".join(",".join(map(str, row)) + "\n" for row in (tuple(columns), *rows))
@@ -209,7 +227,7 @@ def _of_object(place: str, line: str) -> dict[str, Any]:
         raise SpecError(f"{place}: found no valid JSON, expected {EXPECTED}") from None
     for key in (*NUMBERS, *LISTS):
         if key in found:
-            own = {name: found[name] for name in IMAGES if name in found}
+            own = {name: found[name] for name in PARTS if name in found}
             if "images" in own:
                 own["images"] = _count(own["images"])
             return {"length": _count(found[key]), **own}

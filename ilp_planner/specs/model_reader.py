@@ -24,17 +24,29 @@ from ilp_planner.specs.decoder_parts import (
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec
+from ilp_planner.specs.sounds import SoundEncoder
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 # Tables of a decoder's architecture, by the type of the field.
 TABLES: dict[Any, type[Any]] = {
     kind | None: kind
-    for kind in (LatentAttention, Experts, Rotary, Window, Mamba, DeltaNet, Encoder, Lengths)
+    for kind in (
+        LatentAttention,
+        Experts,
+        Rotary,
+        Window,
+        Mamba,
+        DeltaNet,
+        Encoder,
+        SoundEncoder,
+        Lengths,
+    )
 }
 MAY_BE_ZERO = (
     "dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups", "full_every",
     "none_every", "parallel_norms", "latent", "positions", "vectors", "scales", "window",
-    "full_layers", "projector_ffn", "deepstack", "outputs",
+    "full_layers", "projector_ffn", "deepstack", "outputs", "images", "seconds", "channels",
+    "marks", "chunk",
 )  # fmt: skip
 SHARES = ("dropout",)  # numbers below 1, also 0
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export", "hub")
@@ -67,7 +79,7 @@ def read_model(source: Path | str | Document, *, text_only: bool = False) -> Mod
     )
     architecture = _read_architecture(root, family)
     if text_only and isinstance(architecture, Decoder):
-        architecture = replace(architecture, encoder=None)
+        architecture = replace(architecture, encoder=None, sounds=None)
     root.table("profile", PROFILES, optional=True)
     export = root.table("export", SYSTEMS, optional=True)
     with root.blamed():

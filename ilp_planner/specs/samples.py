@@ -1,4 +1,5 @@
-"""Tokens and images of a sample, if they are asked for in place of those of the model's file."""
+"""Tokens, images and sounds of a sample, if they are asked for in place of those of the model's
+file."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -8,15 +9,22 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model import ModelSpec
 
 # Field -> how remarks on a model begin that a value of it replaces.
-REMARKS = {"sequence": "sequence:", "images": "images:", "image_size": "images:"}
+REMARKS = {
+    "sequence": "sequence:",
+    "images": "images:",
+    "image_size": "images:",
+    "audio_seconds": "sounds:",
+}
 
 
 class Samples(NamedTuple):
-    """Tokens of a sample, its images, and pixels of an image's side; None: as the model says."""
+    """Tokens of a sample, its images, pixels of an image's side, and seconds of its sound; None: as
+    the model says."""
 
     sequence: int | None = None
     images: int | None = None
     image_size: int | None = None
+    audio_seconds: int | None = None
 
 
 def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
@@ -33,7 +41,13 @@ def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
     if not said:
         return model
     encoder = decoder.encoder if isinstance(decoder, Decoder) else None
-    images = {name: value for name, value in said.items() if name != "sequence"}
+    images = {name: said[name] for name in ("images", "image_size") if name in said}
+    sounds = decoder.sounds if isinstance(decoder, Decoder) else None
+    if (seconds := samples.audio_seconds) is not None and sounds is None:
+        raise SpecError(
+            f"audio_seconds: found {seconds}, but {model.name} has no encoder of sounds: expected "
+            "a model with one, as qwen2-audio-7b"
+        )
     if images and encoder is None:
         name, value = next(iter(images.items()))
         raise SpecError(
@@ -55,6 +69,9 @@ def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
             sequence=tokens,
             max_position_embeddings=max(tokens, decoder.max_position_embeddings),
             encoder=replace(encoder, **images) if encoder else None,
+            sounds=sounds
+            if sounds is None or seconds is None
+            else replace(sounds, seconds=seconds),
         )
     except ValueError as error:
         raise SpecError(f"{model.name}: {error}") from None

@@ -334,7 +334,7 @@ def kind_of_job(
     never = {"deepspeed": "DeepSpeed"}.get(title, "")
     model = "" if architecture.family in MEASURED else f"a model of {architecture.family}"
     hybrid = "layers of scans" * bool(getattr(architecture, "pattern", ""))
-    images = "an encoder of images" * bool(getattr(architecture, "encoder", None))
+    images = "an encoder of images or sounds" * bool(getattr(architecture, "encoders", ()))
     part = "a part of the model trained" * bool(settings.tuning)
     documents = "samples of documents of different lengths"
     lengths = documents * bool(getattr(architecture, "lengths", None))

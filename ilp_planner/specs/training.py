@@ -579,13 +579,13 @@ class TrainingJob(HashedOnce):
         return _slowest(model, self.micro_batch, max(1, self.micro_batches), self.dp)
 
     @property
-    def images(self) -> Load | None:
-        """Images of a micro-batch as passes see them, likewise; None without an encoder."""
+    def loads(self) -> tuple[Load, ...]:
+        """Images and pieces of sound of a micro-batch as passes see them, likewise, for each of the
+        model's encoders."""
         model, number = self.model, max(1, self.micro_batches)
-        if model.encoder is None:
-            return None
-        return image_load(
-            model.encoder, model.lengths, model.sequence, self.micro_batch, number, self.dp
+        return tuple(
+            image_load(one, model.lengths, model.sequence, self.micro_batch, number, self.dp)
+            for one in model.encoders
         )
 
     @property

@@ -191,13 +191,14 @@ def trains_words(model: Decoder, tuning: Tuning) -> bool:
 
 
 def trains_encoder(model: Decoder, tuning: Tuning) -> bool:
-    """Tell whether there is an encoder of images, and it is trained; its projector apart."""
-    return bool(model.encoder) and not (tuning.rank or tuning.freezes("encoder"))
+    """Tell whether there are encoders of images or sounds, and they are trained; their projectors
+    apart."""
+    return bool(model.encoders) and not (tuning.rank or tuning.freezes("encoder"))
 
 
 def trains_projector(model: Decoder, tuning: Tuning) -> bool:
-    """Tell whether the projector of an encoder is trained."""
-    return bool(model.encoder) and not (tuning.rank or tuning.freezes("projector"))
+    """Tell whether the projectors of encoders are trained."""
+    return bool(model.encoders) and not (tuning.rank or tuning.freezes("projector"))
 
 
 def trains_input(model: Decoder, tuning: Tuning) -> bool:

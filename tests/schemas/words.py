@@ -777,6 +777,7 @@ MEANING = {
     "sequence": "Tokens of a sample.",
     "images": "Images of a sample.",
     "image_size": "Pixels of the side of an image.",
+    "audio_seconds": "Seconds of sound of a sample.",
     "vocabulary": "Words of the vocabulary.",
     "constraints": "What plans must have.",
     "plan:plan": "The decision.",

@@ -139,7 +139,7 @@ def test_passes_are_as_many_as_gradients(name):
 
     def flops(*frozen):
         settings = replace(job.settings, tuning=Tuning(frozen=frozen))
-        layer, ends = encoder_work(replace(job, settings=settings))
+        layer, ends = encoder_work(replace(job, settings=settings), model.encoder)
         return [sum(k.flops for one in part for k in one.backward) for part in (layer, ends)]
 
     whole, projector, inner = flops(), flops("encoder"), flops("projector")

@@ -89,8 +89,9 @@ class DecoderRows:
             ),
             "head": _seconds(job, device, link, output_work(job), output_messages(job)),
         }
-        if encoder := job.model.encoder:
-            each = zip(encoder_work(job), encoder_messages(job), (encoder.layers, 1), strict=True)
+        for encoder in job.model.encoders:
+            parts = encoder_work(job, encoder), encoder_messages(job, encoder)
+            each = zip(*parts, (encoder.layers, 1), strict=True)
             for work, messages, times in each:
                 kinds["embedding"] += times * _seconds(job, device, link, work, messages)
         for kind in set(job.model.layer_kinds):

@@ -289,7 +289,7 @@ def measured_times(
     SpecError: a device type has no figures of kernels, or layers are of other kinds than with and
         without experts.
     """
-    if decoder.encoder:
+    if decoder.encoders:
         raise SpecError(
             "profile: found rows of layers and a model with an encoder of images, expected a model "
             "of text; leave them out"

@@ -269,7 +269,7 @@ class RankCosts:
             self.known[key] = job.settings, number
         return (
             number, job.tp, job.micro_batch, steps, job.devices_per_node, job.gpu_architecture.name,
-            job.sample, job.images,
+            job.sample, job.loads,
         )  # fmt: skip
 
     def seen(self, kind: int, *, experts: bool = True) -> object:

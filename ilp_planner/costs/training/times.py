@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ilp_planner.job.modules import Message
     from ilp_planner.job.work import Kernel, ModuleWork
     from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.images import AnyEncoder
     from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
 
@@ -286,8 +287,8 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
     """Return the messages of both passes of a kind of element, by its name in `JobPasses`."""
     if kind == "embedding":
         pairs = [embedding_messages(job)]
-        if encoder := job.model.encoder:
-            layer, ends = encoder_messages(job)
+        for encoder in job.model.encoders:
+            layer, ends = encoder_messages(job, encoder)
             pairs += [*encoder.layers * list(layer.values()), *ends.values()]
     elif kind == "output":
         pairs = list(output_messages(job).values())
@@ -460,12 +461,13 @@ def _embedding_element(job: TrainingJob) -> _Element:
 
 
 @lru_cache(maxsize=KEPT)
-def _encoder_elements(job: TrainingJob) -> tuple[_Element, _Element]:
-    """Return a layer of the encoder of images, and what is before and after its layers."""
+def _encoder_elements(job: TrainingJob, encoder: AnyEncoder) -> tuple[_Element, _Element]:
+    """Return a layer of an encoder, and what is before and after its layers."""
     model, tuning = job.model, job.settings.tuning
     trained = trains_encoder(model, tuning)
     returns = trained, trained or trains_projector(model, tuning)
-    each = zip(encoder_work(job), encoder_messages(job), (1.0, 0.0), strict=True)
+    parts = encoder_work(job, encoder), encoder_messages(job, encoder)
+    each = zip(*parts, (1.0, 0.0), strict=True)
     layer, ends = (_Element(*one, returns=back) for one, back in zip(each, returns, strict=True))
     return layer, ends
 
@@ -513,12 +515,12 @@ def _layers(job: TrainingJob, *, number: int) -> tuple[tuple[_Element, int], ...
 
 
 def _embedding(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
-    """Return the embedding of words, and the encoder of images before it."""
-    words = ((_embedding_element(job), 1),)
-    if job.model.encoder is None:
-        return words
-    layer, ends = _encoder_elements(job)
-    return (*words, (layer, job.model.encoder.layers), (ends, 1))
+    """Return the embedding of words, and the encoders before it."""
+    found: list[tuple[_Element, int]] = [(_embedding_element(job), 1)]
+    for encoder in job.model.encoders:
+        layer, ends = _encoder_elements(job, encoder)
+        found += [(layer, encoder.layers), (ends, 1)]
+    return tuple(found)
 
 
 def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:

@@ -162,7 +162,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     """Return the same as `job_of_options`; a value that another one would repair is an
     _UnfitError."""
     spec = find_model(asked["model"], text_only=asked.get("text_only", False))
-    images = asked.get("images_per_sample"), asked.get("image_size")
+    names = ("images_per_sample", "image_size", "audio_seconds")
+    images = map(asked.get, names)
     model, notes = decoder_of(spec, asked["model"], Samples(asked["sequence_length"], *images))
     model = _with_lengths(spec, model, asked)
     refuse_idle(asked, model, spec.name)
@@ -342,8 +343,8 @@ def _with_lengths(spec: ModelSpec, model: Decoder, asked: dict[str, Any]) -> Dec
     from ilp_planner.specs.lengths_reader import of_samples, read_lengths
 
     lengths = read_lengths(read_document(Path(named), SpecError), batching or PACKED)
-    images = asked.get("images_per_sample")
-    return of_samples(replace(spec, architecture=model), lengths, named, images)
+    said = asked.get("images_per_sample"), asked.get("audio_seconds")
+    return of_samples(replace(spec, architecture=model), lengths, named, *said)
 
 
 def replicas(asked: dict[str, Any], devices: Devices) -> int:

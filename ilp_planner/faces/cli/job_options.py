@@ -96,6 +96,9 @@ class Job:
     image_size: Annotated[int | None, number(ABOUT, "--image-size", BY_NAME["image_size"].help)] = (
         None
     )
+    audio_seconds: Annotated[
+        int | None, number(ABOUT, "--audio-seconds", BY_NAME["audio_seconds"].help)
+    ] = None
     lengths: o.LengthsFile = None
     batching: Annotated[
         Literal["packed", "joined", "longest", "full"] | None,

@@ -8,12 +8,13 @@ from ilp_planner.base.units import format_percent
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.images import image_load, images_of_documents
 from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.sounds import SoundEncoder
 
 if TYPE_CHECKING:
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.encoder import Encoder
+    from ilp_planner.specs.images import AnyEncoder
     from ilp_planner.specs.lengths import Lengths
 
 # How samples are made, in words.
@@ -41,19 +42,36 @@ def samples_lines(model: Decoder, micro_batch: int) -> list[tuple[str, str]]:
     pixels: 256 of 4,096 tokens`."""
     lengths = model.lengths
     text = [] if lengths is None else [_documents(model, lengths, micro_batch)]
-    if model.encoder:
-        text.insert(0, _images(model, model.encoder))
+    text[:0] = [_images(model, one) for one in model.encoders if lengths or one.images]
     return [("samples", "; ".join(text))] if text else []
 
 
-def _images(model: Decoder, encoder: Encoder) -> str:
+def _images(model: Decoder, encoder: AnyEncoder) -> str:
+    """Say the images of a sample, or the seconds of its sound."""
     lengths, size = model.lengths, model.sequence
+    if isinstance(encoder, SoundEncoder):
+        return _sounds(model, encoder)
     if lengths and lengths.images:
         each = images_of_documents(encoder, lengths)
         most = image_load(encoder, lengths, size, 1)
         return f"{each:,.2f} images a document, at most {most.tokens:,} of {size:,} tokens"
     count = encoder.images
     text = f"{count} image{'s' * (count > 1)} of {encoder.image_size} x {encoder.image_size} pixels"
+    if lengths:
+        return f"{text} a document"
+    return f"{text}: {encoder.image_tokens:,} of {size:,} tokens"
+
+
+def _sounds(model: Decoder, encoder: SoundEncoder) -> str:
+    lengths, size = model.lengths, model.sequence
+    if lengths and lengths.seconds:
+        heard = sum(a * b for a, b in zip(lengths.seconds, lengths.counts, strict=True))
+        most = image_load(encoder, lengths, size, 1)
+        each = heard / lengths.documents
+        return (
+            f"{each:,.1f} seconds of sound a document, at most {most.tokens:,} of {size:,} tokens"
+        )
+    text = f"{encoder.seconds} seconds of sound"
     if lengths:
         return f"{text} a document"
     return f"{text}: {encoder.image_tokens:,} of {size:,} tokens"

@@ -39,7 +39,7 @@ HELD = {"model": DEFAULT_MODEL, "cluster": DEFAULT_CLUSTER}  # files of which fi
 # Which fields are set before others: what a file says is changed when it is known which file.
 OF_FILE, IN_FILE, OF_REQUEST = range(3)
 # Tables that plain models have not, with names of theirs.
-OF_HYBRIDS = ("mamba", "delta", "encoder")
+OF_HYBRIDS = ("mamba", "delta", "encoder", "sounds")
 LISTED = 8  # fields of one name that a message lists
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.specs.encoder import Encoder
+    from ilp_planner.specs.images import AnyEncoder
 
 # Ends of names of models that were trained on, or are in another format; they have the same sizes.
 TRAINED_ON = re.compile(
@@ -32,8 +32,9 @@ HEADED = re.compile(r"[-_](Embedding|Reranker)(?=[-_])", re.IGNORECASE)
 
 def model_arguments(
     name: str, source: str, key: str
-) -> tuple[dict[str, Value], list[str], Encoder | None]:
-    """Return the arguments that say a named model, notes on which file has it, and its encoder.
+) -> tuple[dict[str, Value], list[str], dict[str, AnyEncoder]]:
+    """Return the arguments that say a named model, notes on which file has it, and its encoders, by
+    the names of their fields.
 
     Parameters
     ----------
@@ -66,8 +67,8 @@ def model_arguments(
             f"{source}: {key}: found {name}, of the family {spec.family}, expected a decoder-only "
             "transformer"
         )
-    encoder = decoder.encoder
-    values = model_values(replace(decoder, encoder=None), 1)
+    encoders = {encoder.name: encoder for encoder in decoder.encoders}
+    values = model_values(replace(decoder, encoder=None, sounds=None), 1)
     values |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     if decoder.experts is not None:
         values["moe_grouped_gemm"] = True
@@ -76,12 +77,14 @@ def model_arguments(
         "is its text; other parts are not counted" if file.stem.endswith(TEXT) else "has its sizes"
     )
     notes = [] if exact else [f"{key}: {name}: read as {file.stem}, which {has}"]
-    if encoder:
+    if sounds := decoder.sounds:
+        notes.append(f"sounds: {sounds.seconds} seconds a sample assumed: no setting says them")
+    if encoder := decoder.encoder:
         notes.append(
             f"images: {encoder.images} of {encoder.image_size} x {encoder.image_size} pixels a "
             "sample assumed: no setting says them"
         )
-    return values, notes, encoder
+    return values, notes, encoders
 
 
 def _file_of(name: str) -> Path | None:

@@ -41,7 +41,7 @@ from ilp_planner.specs.tuning import MOST_DROPOUT
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.ranks import Gpus
-    from ilp_planner.specs.encoder import Encoder
+    from ilp_planner.specs.images import AnyEncoder
 
 WORLD, NODES, EACH = "@world", "@nodes", "@each"
 LENGTH, TOKENS, MODEL = "@length", "@tokens", "@model"
@@ -91,9 +91,9 @@ class Reading:
 
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
-    plan, and unknown ones. encoder: the vision encoder of the model that is named. encoder_is: its
-    fields that the system decides, and the parts of the model that are `frozen`. outputs: numbers
-    that the head gives for a token, as of a classifier; 0: one for every word. batching: as
+    plan, and unknown ones. encoders: those of the model that is named, by their fields. encoder_is:
+    their fields that the system decides, and the parts of the model that are `frozen`. outputs:
+    numbers that the head gives for a token, as of a classifier; 0: one for every word. batching: as
     `MegatronArguments` has it.
     """
 
@@ -106,7 +106,7 @@ class Reading:
     remarks: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    encoder: Encoder | None = None
+    encoders: dict[str, AnyEncoder] = field(default_factory=dict)
     encoder_is: dict[str, Any] = field(default_factory=dict)
     outputs: int = 0
     batching: str = ""
@@ -322,7 +322,7 @@ class Reading:
         return "embedding", f"layers:0-{self.layers() - 1}", "norms", "output"
 
     def sees(self) -> bool:
-        """Tell whether the model that is named has an encoder of images.
+        """Tell whether the model that is named has an encoder of images or sounds.
 
         Raises
         ------
@@ -331,7 +331,7 @@ class Reading:
         found = self._named()
         return bool(found and found[2])
 
-    def _named(self) -> tuple[dict[str, Value], list[str], Encoder | None] | None:
+    def _named(self) -> tuple[dict[str, Value], list[str], dict[str, AnyEncoder]] | None:
         named = self.said.get(MODEL)
         if not isinstance(named, str):
             return None
@@ -555,7 +555,7 @@ def _values(reading: Reading) -> dict[str, Value]:
     model: dict[str, Value] = {}
     if isinstance(named, str):
         found = model_arguments(named, reading.source, reading.keys.get(MODEL, "model"))
-        model, notes, reading.encoder = found
+        model, notes, reading.encoders = found
         reading.remarks += notes
     own = {name: value for name, value in reading.said.items() if name in flags_by_key()}
     usual = {name: value for name, value in reading.system.usual.items() if name[0] != "@"}
@@ -573,10 +573,10 @@ def _values(reading: Reading) -> dict[str, Value]:
 
 
 def _features(reading: Reading) -> dict[str, Any]:
-    """Return the fields of the model that no argument says: outputs of the head, and the encoder.
-    Say which parts of an encoder are frozen, unless adapters freeze the whole model."""
+    """Return the fields of the model that no argument says: outputs of the head, and encoders.
+    Say which parts of them are frozen, unless adapters freeze the whole model."""
     head = {"outputs": reading.outputs, "tied": False} if reading.outputs else {}
-    if reading.encoder is None:
+    if not reading.encoders:
         return head
     has = dict(reading.encoder_is)
     frozen = has.pop("frozen", ())
@@ -584,7 +584,7 @@ def _features(reading: Reading) -> dict[str, Any]:
         before = reading.said.get("settings.tuning.frozen") or ()
         assert isinstance(before, tuple)
         reading.said["settings.tuning.frozen"] = tuple(dict.fromkeys((*before, *frozen)))
-    return head | {"encoder": replace(reading.encoder, **has)}
+    return head | {name: replace(encoder, **has) for name, encoder in reading.encoders.items()}
 
 
 def _of_experts(name: str) -> bool:

@@ -112,10 +112,10 @@ class CheckedRuntime(Runtime):
         ------
         SpecError: the key, the found value and the runtime's.
         """
-        if model.encoder:
+        if model.encoders:
             raise SpecError(
-                f"encoder: found images before the decoder, expected a model of text alone: "
-                f"{self.title}'s space has no encoder; `space=megatron` has"
+                f"{model.encoders[0].name}: found images or sounds before the decoder, expected a "
+                f"model of text alone: {self.title}'s space has no encoder; `space=megatron` has"
             )
         plain = replace(model, lengths=None)  # how samples are made, jobs say
         job = TrainingJob(model=plain, micro_batch=1, global_batch=2, dp=2, settings=settings)

@@ -197,8 +197,8 @@ def _rules(model: Decoder) -> dict[str, Any]:
         divided.append(model.experts.shared_ffn)
     if model.prediction_layers:
         divided.append(model.hidden)
-    if model.encoder and not model.encoder.whole:
-        divided += [model.encoder.heads, model.encoder.ffn]
+    for encoder in model.encoders:
+        divided += [encoder.heads, encoder.ffn] * (not encoder.whole)
     divided += [count for mixer in model.scans for count in mixer.divisors.values()]
     grouped = model.latent is None and model.has(ATTENTION)
     experts = model.experts
@@ -293,7 +293,7 @@ def _figures(
     if not ways:  # states alone do not fit, whatever is computed again
         found["memory"]["any"] = [table.add("kept", [0.0] * KEPT), *states]
     for way in ways:
-        if part.costs.model.encoder:  # whose layers may be computed again as well
+        if part.costs.model.encoders:  # whose layers may be computed again as well
             parts = part.memory(Variant(1, way))
         name = "block" if way.method == "block" else Variant(1, way).again
         found["memory"][name] = [table.add("kept", _kept(part, way, parts)), *states]

@@ -14,6 +14,7 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face import dense, hybrid, routed
 from ilp_planner.specs.hugging_face.config import Config, one_of
 from ilp_planner.specs.hugging_face.dense import SEQUENCE
+from ilp_planner.specs.hugging_face.sound import AUDIO, sounds_in
 from ilp_planner.specs.hugging_face.vision import VISION, encoder_in
 from ilp_planner.specs.model import ModelSpec
 
@@ -80,7 +81,16 @@ TEXT_OF: Mapping[str, str] = {
     "qwen3_5_moe": "qwen3_5_moe_text",
     "internvl": "qwen2",
     "llava": "llama",
+    "qwen2_audio": "qwen2",
+    "voxtral": "llama",
+    "qwen2_5_omni_thinker": "qwen2",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_omni_moe_thinker": "qwen3_moe",
+    "qwen3_omni_moe_text": "qwen3_moe",
 }
+# Models that hear and speak -> what of them is planned, the part that hears.
+HEARS: Mapping[str, str] = dict.fromkeys(("qwen2_5_omni", "qwen3_omni_moe"), "thinker_config")
+TALKER = "talker_config"
 # Parts of a model that are not of text.
 OTHER_PARTS = ("vision_config", "audio_config", "speech_config", "video_config")
 NESTED = ("text_config", "language_config")  # what holds the part that is
@@ -156,24 +166,41 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     SpecError: one line with the file, the key, the found and the expected value.
     """
     whole = Config(read_json(document, SpecError, constants=True), file=document.name)
+    named = _name(whole, document.name)
+    whole, speaks = _hearing(whole)
     family, config = _family(whole)
     parts = _other_parts(whole)
     encoder = None if text_only else encoder_in(whole)
-    if encoder is not None:
-        parts = [(key, what) for key, what in parts if key != VISION]
+    sounds = None if text_only else sounds_in(whole)
+    for key, found in ((VISION, encoder), (AUDIO, sounds)):
+        if found is not None:
+            parts = [(other, what) for other, what in parts if other != key]
     if parts and not text_only:
         expected = "a model of text alone: `text_only` plans its text and nothing else"
         raise whole.error(*parts[0][:1], expected, parts[0][1])
     model = FAMILIES[family](_completed(config, whole))
     with whole.blamed():
-        model = replace(model, encoder=encoder)
+        model = replace(model, encoder=encoder, sounds=sounds)
     precision = _precision(config, whole)
     return ModelSpec(
-        name=_name(whole, document.name),
+        name=named,
         precision=precision,
         architecture=model,
-        remarks=tuple(_remarks(model, precision, [what for _, what in parts], config, whole)),
+        remarks=(*_remarks(model, precision, [what for _, what in parts], config, whole), *speaks),
     )
+
+
+def _hearing(whole: Config) -> tuple[Config, tuple[str, ...]]:
+    """Return the part of a model that hears, and a remark on the part that speaks."""
+    key = HEARS.get(whole.text("model_type", ""))
+    if key is None:
+        return whole, ()
+    inner = whole.inside(key)
+    remark = (
+        f"{TALKER}: the talker, and what makes waves of its tokens, are not modelled: the thinker "
+        "alone is planned, as where `enable_audio_output` is false"
+    )
+    return inner, (remark,) * whole.has(TALKER)
 
 
 SIZES = ("num_hidden_layers", "hidden_size", "n_layer", "n_embd")
@@ -287,6 +314,10 @@ def _remarks(model: Decoder, precision: str, parts: list[str], *places: Config) 
         found.append(
             f"images: {encoder.images} of {encoder.image_size} x {encoder.image_size} pixels a "
             f"sample assumed, {encoder.tokens} tokens each"
+        )
+    if sounds := model.sounds:
+        found.append(
+            f"sounds: {sounds.seconds} seconds a sample assumed, {sounds.image_tokens} tokens"
         )
     if parts:
         found.append(f"{', '.join(parts)}: left out, the text alone is planned")

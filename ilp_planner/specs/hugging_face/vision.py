@@ -155,6 +155,8 @@ ENCODERS: Mapping[str, Callable[[Config, Config], Encoder]] = {
     "qwen3_5_moe": qwen3_5,
     "internvl": internvl,
     "llava": llava,
+    "qwen2_5_omni_thinker": qwen2_5_vl,
+    "qwen3_omni_moe_thinker": qwen3_vl,
 }
 
 

@@ -217,5 +217,5 @@ def test_a_plan_keeps_its_images_or_its_text_alone(
         assert "differs today" not in again.out
     refused(
         ilp_plan(*asked, "--text-only", "--images-per-sample", "2"), 2,
-        "--images-per-sample: found 2 with --text-only, which leaves the images out",
+        "--images-per-sample: found 2 with --text-only, which leaves images and sounds out",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.imported.slime import LAYERS
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.model_reader import read_model
-from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning, trains_encoder
 from tests.imported_cases import ACTOR, arguments_of, job_of
 
 
@@ -124,9 +124,18 @@ def test_types_of_swift_are_read_or_named() -> None:
         assert (headed.outputs, headed.tied) == (outputs, False)
 
 
-@pytest.mark.parametrize(
-    "name", ["Qwen/Qwen2.5-Omni-7B", "/m/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B"]
-)
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-Omni-7B", "/m/Qwen2.5-Omni-7B"])
+def test_models_that_hear_have_both_encoders(name: str) -> None:
+    for said, trained in (({}, False), ({"freeze_vit": False, "freeze_aligner": False}, True)):
+        job = job_of("ms-swift", None, model=name, max_length=2048, **said)
+        assert [one.name for one in job.model.encoders] == ["encoder", "sounds"]
+        assert all(one.whole and one.recomputed is trained for one in job.model.encoders)
+        assert trains_encoder(job.model, job.settings.tuning) is trained
+    notes = arguments_of("ms-swift", None, model=name, max_length=2048).remarks
+    assert any(note.startswith("sounds: 30 seconds a sample assumed") for note in notes)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-Omni-30B-A3B"])
 def test_models_of_sounds_name_that_of_their_text(name: str) -> None:
     with pytest.raises(SpecError, match=r"parts for pictures or sounds, expected a model") as error:
         job_of("ms-swift", None, model=name)

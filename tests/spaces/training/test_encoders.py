@@ -12,6 +12,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED, Lengths
+from ilp_planner.specs.sounds import SoundEncoder
 from ilp_planner.specs.tuning import Tuning
 from tests.examples import for_each, thinned
 from tests.megatron_cases import GIB, small_cluster
@@ -29,8 +30,25 @@ ENCODERS = {
 }  # fmt: skip
 
 
+HEARING = {"layers": 3, "hidden": 128, "heads": 4, "ffn": 256}
+SOUNDS = {
+    "pieces": SoundEncoder(**HEARING, chunk=3, positions=150, seconds=7),
+    "windows": SoundEncoder(**HEARING, rate=13, channels=16, merge=1, window=2, projector_ffn=64,
+                            seconds=9, key_bias=True, marks=2),
+    "joined": SoundEncoder(**HEARING, chunk=2, padded=True, joined=True, merge=4, whole=False,
+                           projector_ffn=96, projector_bias=False, recomputed=True, seconds=5),
+}  # fmt: skip
+
+
 def problem_of(
-    encoder, memory=9.0, asked=None, space="megatron", base="grouped", sequence=512, lengths=None
+    encoder,
+    memory=9.0,
+    asked=None,
+    space="megatron",
+    base="grouped",
+    sequence=512,
+    lengths=None,
+    sounds=None,
 ):
     return runtime_problem(
         space,
@@ -41,7 +59,7 @@ def problem_of(
         constraints=constraints_of(asked or {}),
         changes={
             "encoder": encoder, "layers": 6, "vocab": 2000, "sequence": sequence,
-            "lengths": lengths,
+            "lengths": lengths, "sounds": sounds,
         },
     )  # fmt: skip
 
@@ -80,6 +98,64 @@ def test_no_plan_with_images_of_documents_is_faster_than_the_bound(kind, batchin
     assert assert_none_is_faster(problem, seed=11, count=40) >= 10
 
 
+@pytest.mark.parametrize("kind", sorted(SOUNDS))
+@pytest.mark.parametrize("images", [None, "plain"])
+@pytest.mark.parametrize(
+    ("memory", "asked"),
+    [
+        (1.6, {}),
+        (9.0, {"freeze": "encoder"}),
+        (9.0, {"freeze": "projector"}),
+        (9.0, {"freeze": "encoder,embedding,layers:0-5,norms,output"}),
+        (9.0, {"lora": "8"}),
+    ],
+)
+def test_no_plan_with_sounds_is_faster_than_the_bound(kind, images, memory, asked):
+    problem = problem_of(ENCODERS.get(images), memory, asked, sounds=SOUNDS[kind])
+    assert assert_none_is_faster(problem, seed=5, count=30) >= 8
+
+
+HEARD = {"lengths": (20, 300, 300, 512), "counts": (30, 8, 2, 3), "seconds": (0, 2, 8, 5)}
+
+
+@pytest.mark.parametrize("kind", sorted(SOUNDS))
+@pytest.mark.parametrize("batching", [PACKED, FULL])
+def test_no_plan_with_sounds_of_documents_is_faster_than_the_bound(kind, batching):
+    lengths = Lengths(**HEARD, batching=batching)
+    problem = problem_of(None, 1.6, lengths=lengths, sounds=SOUNDS[kind])
+    assert assert_none_is_faster(problem, seed=13, count=30) >= 8
+
+
+@pytest.mark.parametrize("kind", sorted(SOUNDS))
+def test_twice_the_sound_takes_longer_and_needs_more(kind):
+    """On the first stage alone; a model that sees and hears has both encoders there."""
+    asked = {"pp": "2", "tp": "1", "recompute": "none", "virtual_stages": "1"}
+    own, seen = SOUNDS[kind], ENCODERS["plain"]
+    once = problem_of(None, asked=asked, sequence=2048, sounds=own)
+    plan = solve(once).plan
+    cases = {
+        "once": once,
+        "twice": problem_of(
+            None, asked=asked, sequence=2048, sounds=replace(own, seconds=3 * own.seconds)
+        ),
+        "both": problem_of(seen, asked=asked, sequence=2048, sounds=own),
+        "images": problem_of(seen, asked=asked, sequence=2048),
+        "neither": problem_of(None, asked=asked, sequence=2048),
+    }
+    cost = {name: one.costs.plan_cost(plan, one.cluster).stages for name, one in cases.items()}
+    for more, less in (
+        ("twice", "once"),
+        ("both", "once"),
+        ("both", "images"),
+        ("once", "neither"),
+    ):
+        assert cost[more][0].time > cost[less][0].time
+        assert max(cost[more][0].memory) > max(cost[less][0].memory)
+        assert cost[more][1].time == cost[less][1].time
+    alone = cost["once"][0].time + cost["images"][0].time - cost["neither"][0].time
+    assert cost["both"][0].time == pytest.approx(alone)
+
+
 @pytest.mark.parametrize("kind", sorted(ENCODERS))
 def test_the_encoder_is_the_first_stages(kind):
     encoder = ENCODERS[kind]
@@ -102,7 +178,7 @@ def test_the_encoder_is_the_first_stages(kind):
 
 @pytest.mark.parametrize("space", ["torchtitan", "deepspeed"])
 def test_systems_without_an_encoder_refuse_it(space):
-    with pytest.raises(PlannerError, match="found images before the decoder, expected a model of"):
+    with pytest.raises(PlannerError, match="found images or sounds before the decoder, expected"):
         problem_of(ENCODERS["plain"], space=space)
 
 

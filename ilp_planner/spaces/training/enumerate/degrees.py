@@ -105,8 +105,9 @@ def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
         yield f"ffn {model.experts.shared_ffn} of the shared expert is not divisible"
     if model.prediction_layers and model.hidden % tp:
         yield f"hidden {model.hidden} is not divisible"
-    encoder = model.encoder
-    if encoder and not encoder.whole:
+    for encoder in model.encoders:
+        if encoder.whole:
+            continue
         for what, count in (("heads", encoder.heads), ("ffn", encoder.ffn)):
             if count % tp:
                 yield f"{what} {count} of the encoder are not divisible"
