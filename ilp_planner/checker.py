@@ -2360,6 +2360,16 @@ class Jobs:
             len(each) + sum(map(len, ends)) for each, ends in self.states
         )
 
+    def number(self, key, choice):
+        """Return the number of the settings that a choice has with degrees."""
+        tp, cp, ep, etp, dp, pp, _, _ = key
+        replicated = dp * cp > 1 or (etp and tp * cp * dp > ep * etp)
+        holds = (replicated, pp > 1, tp > 1, cp > 1, ep > 1, ep * etp > 1)
+        form = "".join(letter for letter, one in zip("rptcex", holds, strict=True) if one)
+        if (choice, form) not in self.forms:
+            raise RefusedError(f"forms: choice {choice} with degrees {form or 'of 1'}: missing")
+        return self.forms[choice, form]
+
     def memory(self, numbers, pp):
         """Yield the bytes of what a layer keeps, what it adds to a rank, and of the ends of a
         pipeline of so many ranks; with one stage on each, and with several."""
@@ -2430,37 +2440,46 @@ def parts_of(keys, sizes):
 
 
 def read_jobs(records, plans, jobs):
-    """Read the record of every choice of settings by degrees; all degrees must be there."""
-    found: Table = {}
+    """Read the choices of settings that go with all degrees; each of these must have a record."""
+    found: Table = {key: [] for key in degrees_of(plans)}
+    if jobs.layers:
+        if len(records) != len(found):
+            what = "missing" if len(records) < len(found) else "fewer"
+            expected = f"{len(found)}: degrees of the set are {what}"
+            raise RefusedError(f"cases: found {len(records)}, expected {expected}")
+        for key, choices in zip(sorted(found), records, strict=True):
+            for choice in typed(choices, "cases", list):
+                job = Counted(plans, jobs, key, one_of(choice, plans, found[key]))
+                found[key].append(job)
+        return found
+    left = {*found}  # more than the set has would hide, in their number, that it is narrower
     for record in records:
         named = get(record, "degrees", list)
         key = tuple(typed(x, "degrees", int, 0, 1 << 20) for x in named)
-        if len(key) != len(DEGREES) or min(key[:3] + key[4:7]) < 1 or key[5] > MOST_DEVICES:
-            raise RefusedError(f"degrees: found {shown(named)}, expected {len(DEGREES)} from 1 on")
-        listed = found.setdefault(key, [])
-        choices = [record.get("choice", -1)]
-        if jobs.layers:
-            choices = get(record, "choices", list)
-        for choice in choices if choices != [None] else ():
-            choice = typed(choice, "choice", int, 0, len(plans["choices"]) - 1)
-            if any(one.choice == choice for one in listed):
-                raise RefusedError(f"cases: degrees {key}, choice {choice} twice")
-            listed.append(Counted(plans, jobs, key, choice) if jobs.layers else
-                          Believed(record, plans, jobs, key, choice))  # fmt: skip
-    left = {**found}  # more than the set has would hide, in their number, that it is narrower
-    for key in degrees_of(plans):
-        if left.pop(key, None) is None:
-            said = ", ".join(f"{name} {x}" for name, x in zip(DEGREES, key, strict=True))
-            raise RefusedError(f"cases: {said} of the set are missing")
+        if key not in found:
+            raise RefusedError(f"cases: degrees {shown(named)}: none of the set")
+        left.discard(key)
+        if record.get("choice", -1) is not None:
+            choice = one_of(record.get("choice"), plans, found[key])
+            found[key].append(Believed(record, plans, jobs, key, choice))
     if left:
-        raise RefusedError(f"cases: degrees {next(iter(left))}: none of the set")
+        said = ", ".join(f"{name} {x}" for name, x in zip(DEGREES, min(left), strict=True))
+        raise RefusedError(f"cases: {said}: degrees of the set are missing")
     return found
+
+
+def one_of(choice, plans, listed):
+    """Return the number of a choice of settings that is not among the listed ones."""
+    if choice in [job.choice for job in listed]:
+        raise RefusedError(f"cases: choice {choice} twice with the same degrees")
+    return typed(choice, "choice", int, 0, len(plans["choices"]) - 1)
 
 
 class Job:
     """Plans of one choice of degrees and settings; a pair of figures is (exact, rounded down)."""
 
     work: Any = None
+    kernels = 0  # picoseconds of a micro-batch on all ranks without messages, at least
     row: Any  # of a recomputation, with several stages on each rank or one: the bytes
     chain: Any
     sync: Any
@@ -2565,6 +2584,8 @@ class Job:
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
         if self.work is not None:
             return min(target, self.M * self.work // self.pp)
+        if self.M * self.kernels // self.pp >= target:
+            return target
         if self.M * self.layer * self.L // self.pp + self.constant[1] >= target:
             return target
         for way in (*self.plans["recompute"], *[1] * (self.plans["blocks"] and self.L > 1)):
@@ -2665,19 +2686,15 @@ class Counted(Job):
 
     def __init__(self, plans, jobs, key, choice):
         super().__init__(plans, key, choice)
-        ranks = self.tp * self.cp * self.dp
-        holds = {
-            "r": self.dp * self.cp > 1 or (self.etp and ranks > self.ep * self.etp),
-            "p": self.pp > 1, "t": self.tp > 1, "c": self.cp > 1, "e": self.ep > 1,
-            "x": self.ep * self.etp > 1,
-        }  # fmt: skip
-        form = "".join(letter for letter, one in holds.items() if one)
-        self.number = jobs.forms.get((choice, form))
-        if self.number is None:
-            raise RefusedError(f"forms: choice {choice} with degrees {form or 'of 1'}: missing")
+        self.number = jobs.number(key, choice)
         self.own = jobs.layers.settings[self.number]
         self.costs = computed(jobs.layers.job, key, self.number)
         self.memory: Table = {}
+
+    @cached_property
+    def kernels(self):  # type: ignore[override]
+        """Picoseconds of a micro-batch on all ranks without messages, at least."""
+        return ps(computed(self.costs.alone))
 
     @cached_property
     def kinds(self):
@@ -2687,9 +2704,8 @@ class Counted(Job):
     def pairs(self, make):
         """Return the figures of every rank, exactly and rounded down. make: of a kind of rank."""
         rows = {kind: computed(make, kind) for kind in {*self.kinds}}
-        return [[of[kind] for kind in self.kinds] for of in (
-            {kind: [Fraction(x) for x in row] for kind, row in rows.items()},
-            {kind: [ps(x) for x in row] for kind, row in rows.items()})]  # fmt: skip
+        whole = {kind: [ps(x) for x in row] for kind, row in rows.items()}
+        return Rows([rows[kind] for kind in self.kinds], [whole[kind] for kind in self.kinds])
 
     @cached_property
     def chain(self):
@@ -2751,6 +2767,17 @@ class Counted(Job):
         every = {**settings, **get(settings, "optimizer", dict), **get(settings, "kernels", dict)}
         return all(every.get(key) == value for key, value in vars(self.own).items()
                    if key not in ("own", "level", "w"))  # fmt: skip
+
+
+class Rows(NamedTuple):
+    """Figures of every rank: seconds, exactly where they are asked for, and whole picoseconds."""
+
+    seconds: list[list[float]]
+    whole: list[list[int]]
+
+    def __getitem__(self, low):
+        """Return the ones or the others."""
+        return self.whole if low else [[Fraction(x) for x in row] for row in self.seconds]
 
 
 def ps(seconds):
@@ -3352,8 +3379,9 @@ def faster_left(plans, jobs, cases, claimed):
     for key, listed in cases.items():
         known = {job.number for job in listed}
         for choice, text in enumerate(plans["choices"]):
-            job = Counted(plans, jobs, key, choice)
-            if job.number not in known and job.bound(claimed) < claimed:
+            if jobs.number(key, choice) in known:
+                continue
+            if Counted(plans, jobs, key, choice).bound(claimed) < claimed:
                 found += 1
                 named.append(f"{text} with {' '.join(map(str, key))}")
     if not found:

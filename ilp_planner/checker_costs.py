@@ -236,16 +236,20 @@ class Costs:
             members, others = (one, others + across) if part == "one" else (across, others + one)
         return members, others
 
-    def first(self, key, rank):
-        """Return the place in its node of a pipeline rank's first device."""
-        return rank * next(a[2] for a in self.axes(key, False) if a[0] == "pp") % self.per_node
+    def stride(self, key):
+        """Return the devices from one pipeline rank to the next one."""
+        return key[0] * key[1] * (1 if key[7] else key[4])
 
     def route(self, key, group, rank, part="", instances=1):
-        """Return how groups of a kind communicate: a namespace of seconds."""
-        members, others = self.spanned(key, group, part, instances)
-        sizes = [tuple((size, stride) for _, size, stride in axes) for axes in (members, others)]
-        where = ("route", *sizes, self.first(key, rank))
-        return self.once(where, lambda: self._route(*where[1:]))
+        """Return how groups of a kind communicate from a pipeline rank's first device on."""
+        first = rank * self.stride(key) % self.per_node
+        where = key[:6], key[7], group, first, part, instances
+        if where not in self.known:
+            axes = self.spanned(key, group, part, instances)
+            sizes = [tuple((size, stride) for _, size, stride in every) for every in axes]
+            same = "route", *sizes, first
+            self.known[where] = self.once(same, lambda: self._route(*same[1:]))
+        return self.known[where]
 
     def _route(self, members, others, first):
         inside, P = offsets(members), self.per_node
@@ -332,7 +336,7 @@ class Costs:
         if pp == 1:
             return 0.0
         following = (rank + 1) % pp
-        stride = next(axis[2] for axis in self.axes(key, False) if axis[0] == "pp")
+        stride = self.stride(key)
         others = tuple((n, x) for name, n, x in self.axes(key, False) if name != "pp")
 
         def crossing():
@@ -1377,6 +1381,14 @@ class JobCosts:
         routes = tuple(self.costs.route(self.key, group, rank) for group in groups)
         return self.costs.once((*self.own, name, routes), lambda: self._element(name, rank))
 
+    def alone(self):
+        """Return the seconds of a micro-batch through all elements if messages take no time."""
+        return self.costs.once((*self.own, "alone"), lambda: sum(
+            times * sum(sum(self.costs.seconds(kernel, self.s.precision) for kernel in kernels)
+                        for _, *ways in work for kernels in ways)
+            for times, work in ((1, self.embedding_work()), (self.model.layers, self.layer_work()),
+                                (1, self.output_work()))))  # fmt: skip
+
     def _element(self, name, rank):
         c, machine = self.costs, self.costs.machine
         work, messages = {
@@ -1470,11 +1482,7 @@ class JobCosts:
 
     def kinds(self):
         """Return of each pipeline rank the first one with the same links."""
-        if (
-            next(a[2] for a in self.costs.axes(self.key, False) if a[0] == "pp")
-            % self.costs.per_node
-            == 0
-        ):
+        if self.costs.stride(self.key) % self.costs.per_node == 0:
             return [0] * self.pp
         known: dict[Any, int] = {}
         return [known.setdefault(tuple(self.costs.route(self.key, group, rank) for group in GROUPS),

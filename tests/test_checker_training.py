@@ -253,8 +253,7 @@ def test_no_degrees_can_be_left_out(seed: int) -> None:
     """Every one decides: a record that is gone is missed or counted."""
     record, _, _ = small()
     proof = json.loads(json.dumps(record["certificate"]["independent"]))
-    gone = random.Random(seed).choice(proof["cases"])["degrees"]
-    proof["cases"] = [case for case in proof["cases"] if case["degrees"] != gone]
+    proof["cases"].pop(random.Random(seed).randrange(len(proof["cases"])))
     with pytest.raises(checker.RefusedError, match="of the set are missing"):
         checker.opened(read(proof))
 

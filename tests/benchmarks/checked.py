@@ -168,7 +168,8 @@ def _row(words: list[str], file: Path, seconds: float) -> Row:
     }
     if proof["table"]["costs"] == "training":
         believed = re.search(r"^believed +(\d+) seconds", told, re.MULTILINE)
-        row |= {"settings": len(proof["cases"]), "figures": int(believed[1]) if believed else None}
+        cases = (len(case) if isinstance(case, list) else 1 for case in proof["cases"])
+        row |= {"settings": sum(cases), "figures": int(believed[1]) if believed else 0}
     return row
 
 
@@ -209,7 +210,7 @@ def _cells_of_job(row: Row) -> list[str]:
     """Return what is said of a plan of a training runtime."""
     if "why" in row:
         return [f"none: {row['why']}", "", "", "", "", f"{row['solving_s']:.1f}", ""]
-    return [_below(row), str(row["settings"]), str(row["figures"]), *_costs(row)]
+    return [_below(row), str(row["settings"]), str(row["figures"] or "computed"), *_costs(row)]
 
 
 def _below(row: Row) -> str:

@@ -23,7 +23,7 @@ from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
 
 Row = dict[str, Any]
-CHECKER = ROOT / "ilp_planner" / "checker.py"
+FILES = tuple(ROOT / "ilp_planner" / name for name in ("checker.py", "checker_costs.py"))
 SPACES = ("operators", "groups", "metis", "megatron", "torchtitan", "deepspeed")
 FALSE = ("refused", "weaker proof said", "another set said", "believed", "missed")
 NOTICED = FALSE[:2]
@@ -55,8 +55,8 @@ def kept() -> Kept:
 
 
 def digest() -> str:
-    """Return the hash of the checker."""
-    return hashlib.sha256(CHECKER.read_bytes()).hexdigest()[:12]
+    """Return the hash of the checker, of both files."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in FILES)).hexdigest()[:12]
 
 
 def measure(only: str, seconds: float | None) -> None:
@@ -155,7 +155,12 @@ def mistakes_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def code_lines(path: Path = CHECKER) -> int:
+def code_lines(*files: Path) -> int:
+    """Return the lines of files that have code; by default of those of the checker."""
+    return sum(map(_code_lines, files or FILES))
+
+
+def _code_lines(path: Path) -> int:
     """Return the lines of a module that have code: no comment, docstring or blank line."""
     source = path.read_text()
     told: set[int] = set()

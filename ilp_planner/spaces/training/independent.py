@@ -64,6 +64,7 @@ def training_proof(
     costs = problem.costs
     asked = costs.runtime.batched(model, problem.constraints)  # with what samples demand
     rows: dict[str, Any]
+    parts: list[Any]
     if uncounted(problem):
         rows, parts = _believed(problem, bound, plan)
         if not rows:
@@ -125,11 +126,12 @@ def unproved(problem: Problem[MegatronCosts], bound: float) -> str:
     return ""
 
 
-def _counted(problem: Problem[MegatronCosts]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the figures from which the checker computes what layers take, and a record for all
-    degrees: the choices of settings that are possible with them. Settings follow from a choice and
-    the form of the degrees (`form_of`)."""
-    costs, parts = problem.costs, []
+def _counted(problem: Problem[MegatronCosts]) -> tuple[dict[str, Any], list[list[int]]]:
+    """Return the figures from which the checker computes what layers take, and the choices of
+    settings that are possible with all degrees, in ascending order. Settings follow from a choice
+    and the form of the degrees (`form_of`)."""
+    costs = problem.costs
+    choices: dict[tuple[int, ...], list[int]] = {}
     settings: dict[Settings, int] = {}
     forms: dict[tuple[int, str], int] = {}
     for degrees in possible_degrees(problem, costs):
@@ -140,11 +142,11 @@ def _counted(problem: Problem[MegatronCosts]) -> tuple[dict[str, Any], list[dict
             place = settings.setdefault(own, len(settings))
             if forms.setdefault((number, form), place) != place:
                 raise AssertionError(f"settings of choice {number} and degrees {form} differ")
-        named = [getattr(degrees, name) for name in DEGREES]
-        parts.append({"degrees": named, "choices": [*possible_choices(problem, costs, degrees)]})
+        named = tuple(getattr(degrees, name) for name in DEGREES)
+        choices[named] = [*possible_choices(problem, costs, degrees)]
     job = counted_job(problem, list(settings))
     job["forms"] = [[*key, place] for key, place in forms.items()]
-    return {"job": job}, parts
+    return {"job": job}, [choices[key] for key in sorted(choices)]
 
 
 def _believed(
