@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.analysis.fit.judge import runtime_for
 from ilp_planner.analysis.fit.needs import needs_of
 from ilp_planner.base.errors import PlannerError
-from ilp_planner.settings.table import with_degrees_of
+from ilp_planner.settings.table import BY_NAME, SETTINGS, with_degrees_of
 from ilp_planner.settings.values import FUSED_LOSS, SHARDING, as_transformers
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, values_of
 from ilp_planner.specs.training import LIGER, Recompute, Settings
@@ -39,14 +39,14 @@ def trained_otherwise(job: TrainingJob, cluster: ClusterSpec) -> Iterator[Traine
     layer computed again, Liger's loss, and states shared where there are several GPUs."""
     own = values_of(job.settings)
     alone = job.global_batch % job.world == 0
-    for row in SETTINGS if alone else ():
+    for row in (row for row in SETTINGS if row.lighter and alone):
         way = {**dict([row.beside] if row.beside else ()), row.name: row.lighter}
         said = {
             name: value
             for name, value in way.items()
             if own.get(name) in BY_NAME[name].search_of("").values[:1]
         }
-        if not row.lighter or row.name not in said:
+        if row.name not in said:
             continue
         try:
             needs = needs_of(runtime_for(_so(job, said), cluster).job, cluster)
