@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ from ilp_planner.base.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
 
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that alone is no character
 SUFFIX, TEMPORARY = ".tmp", r"[a-z0-9_]{8}\.tmp"  # how tempfile names them
@@ -422,3 +424,29 @@ def sha256_of(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> 
     for file in sorted(p for p in path.iterdir() if p.is_file() and wanted(p.name)):
         digest.update(f"{file.name}\n{sha256_of(file)}\n".encode())
     return digest.hexdigest()
+
+
+# ---- Files that only grow: an addition is there as a whole, or not at all ------------------------
+
+
+def append(path: Path, handle: int, content: bytes) -> None:
+    """Add to a file and see it onto the disk. If the system takes a part alone, as on a full disk,
+    that part is cut off again, so that the next addition begins a line.
+
+    Parameters
+    ----------
+    path: for messages. handle: of the file, opened to append.
+
+    Raises
+    ------
+    OutputError: the system refuses.
+    """
+    before, rest = os.fstat(handle).st_size, content
+    try:
+        while rest:  # mostly once: a kill then leaves a whole line or none
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(handle, before)
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None

@@ -16,11 +16,18 @@ from ilp_planner.base.errors import OutputError, PlanError, shown
 from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.base.files import read_json, to_json, write_text
 from ilp_planner.costs.profiles.table import Provenance
-from ilp_planner.formats.aim_json import AIM_KEYS, SET_KEYS
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields, is_whole
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
-from ilp_planner.formats.saved_plan import Claim, Faster, Run, SavedPlan, Verdict
+from ilp_planner.formats.saved_plan import (
+    AIM_KEYS,
+    SET_KEYS,
+    Claim,
+    Faster,
+    Run,
+    SavedPlan,
+    Verdict,
+)
 from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.inputs.references import named_for, named_in
 from ilp_planner.optimize.result import Moment, Status, Stop

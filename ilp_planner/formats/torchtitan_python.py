@@ -21,14 +21,15 @@ from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.spaces.runtimes.torchtitan_python import (
     RUNTIME,
+    SCALINGS,
     TOOL,
+    check_model,
     check_runnable,
     differences,
     recomputes_all,
     replicas,
     takes_graphs,
 )
-from ilp_planner.spaces.runtimes.torchtitan_python_models import SCALINGS, check_model
 from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import Experts, Rotary

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.base.errors import OutputError
-from ilp_planner.base.growing import append
+from ilp_planner.base.files import append
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ilp_planner.base.printable import STEERING
 from ilp_planner.faces.api.result import Result
 from ilp_planner.faces.api.words import as_text
 from ilp_planner.faces.cli.terminal import measuring_bar
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from tests.small import make_plan, make_problem, make_result
 
 NAMES = ["a\x1b]0;title\x07b", "a\x9b31mb", "a\u202eb", "a\x1b[2Jb"]

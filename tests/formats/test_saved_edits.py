@@ -13,11 +13,10 @@ import pytest
 
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.base.files import to_json
-from ilp_planner.formats.aim_json import encode_aim
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_json import decode_saved, encode_saved
-from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
+from ilp_planner.formats.saved_plan import SavedPlan, claim_of, encode_aim, verdict_of
 from ilp_planner.formats.saved_remarks import FREE, JUDGED_BY, ROWS
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.constraints import constraints_of

@@ -111,7 +111,7 @@ def _logs() -> list[bytes]:
 def _log(path: Path) -> object:
     from ilp_planner.analysis.doctor.statistics import steps_of
     from ilp_planner.formats.logs.base import RunLog
-    from ilp_planner.formats.logs.printed import printed_job
+    from ilp_planner.formats.logs.metrics import printed_job
     from ilp_planner.formats.logs.read import read_log
 
     found = read_log(path)
@@ -395,8 +395,7 @@ def swept() -> Any:
 
 def _sweeps() -> list[bytes]:
     from ilp_planner.faces.sweeps.journal import Journal
-    from ilp_planner.faces.sweeps.run import Run
-    from ilp_planner.faces.sweeps.sweep import JOURNAL
+    from ilp_planner.faces.sweeps.sweep import JOURNAL, Run
     from tests.faces.sweeps.cases import AtOnce
 
     with tempfile.TemporaryDirectory() as at:

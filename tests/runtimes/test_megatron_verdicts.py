@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.formats.megatron.arguments import arguments_of_job
-from ilp_planner.formats.megatron.findings import CONFIG
+from ilp_planner.formats.megatron.repairs import CONFIG
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.specs.training import TrainingJob

@@ -25,7 +25,7 @@ from ilp_planner.analysis.fit.fit import Changes, all_free, draft_of
 from ilp_planner.base.units import format_seconds
 from ilp_planner.formats.logs import metrics as m
 from ilp_planner.formats.logs.base import LogError, RunLog
-from ilp_planner.formats.logs.printed import printed_job
+from ilp_planner.formats.logs.metrics import printed_job
 from ilp_planner.formats.nearest_run import differences
 
 if TYPE_CHECKING:

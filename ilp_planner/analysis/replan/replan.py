@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.analysis.replan.changes import Changes, changed
-from ilp_planner.analysis.replan.machines import assigned, from_other_nodes, machines, seated
-from ilp_planner.analysis.replan.moves import common, lacking
+from ilp_planner.analysis.replan.machines import (
+    assigned,
+    common,
+    from_other_nodes,
+    lacking,
+    machines,
+    seated,
+)
 from ilp_planner.analysis.why.why import check_legal
 from ilp_planner.base.deadline import OutOfTimeError
 from ilp_planner.base.errors import interruptible

@@ -14,7 +14,7 @@ from ilp_planner.analysis.doctor.prediction import other_settings
 from ilp_planner.analysis.doctor.statistics import steps_of
 from ilp_planner.base.children import ended
 from ilp_planner.formats.logs.base import LogError, RunLog
-from ilp_planner.formats.logs.printed import printed_job
+from ilp_planner.formats.logs.metrics import printed_job
 from ilp_planner.formats.logs.read import read_log
 from ilp_planner.formats.nearest_run import differences
 

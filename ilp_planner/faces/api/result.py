@@ -325,8 +325,7 @@ class Result(Planned, Outcome):
         )
 
     def _kept(self) -> SavedPlan:
-        from ilp_planner.formats.aim_json import encode_aim
-        from ilp_planner.formats.saved_plan import SavedPlan, claim_of
+        from ilp_planner.formats.saved_plan import SavedPlan, claim_of, encode_aim
         from ilp_planner.formats.versions import versions
         from ilp_planner.inputs.request import Request
 

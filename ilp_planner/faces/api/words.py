@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ilp_planner.faces.report.tree import Lines, Table
+    from ilp_planner.faces.report.tables import Lines, Table
 
 # Options whose keyword is not their own name with underscores.
 KEYWORDS = {

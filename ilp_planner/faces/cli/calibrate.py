@@ -10,8 +10,7 @@ from ilp_planner.base.files import check_writable, read_document, write_text
 from ilp_planner.base.library import find_spec
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.report.tables import exact_seconds
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table, exact_seconds
 from ilp_planner.faces.schemas import headed
 from ilp_planner.inputs.table import PROBLEM
 

@@ -114,7 +114,7 @@ def asked_job(
     """
     from ilp_planner.faces.cli.analyze_sources import source_by_kind
     from ilp_planner.faces.cli.fit_sources import read_job
-    from ilp_planner.formats.logs.printed import printed_arguments
+    from ilp_planner.formats.logs.metrics import printed_arguments
 
     asked = said | source_by_kind(file, said)
     sources = ("plan_file", "model", "megatron_args", "megatron_script")

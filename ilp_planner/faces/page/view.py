@@ -34,8 +34,7 @@ from ilp_planner.faces.report.parallelism import BETWEEN
 from ilp_planner.faces.report.rates import Figure, price_of, rate_figures, run_in
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
 from ilp_planner.faces.report.stages import stage_table
-from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds, proved_by
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import STOPS, Table, describe_gap, exact_seconds, proved_by
 from ilp_planner.faces.report.verdict import BAD, judgement_verdict
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.exports import EXPORTS, Target, expected_of, export_job, runtime_of

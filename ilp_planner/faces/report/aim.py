@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import GIGA, HOUR, counted, format_seconds
-from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import STOPS, Table, describe_gap, exact_seconds
 
 if TYPE_CHECKING:
     from ilp_planner.optimize.result import Aim, Best, OnNodes, Result

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.why.alternative import Alternative
     from ilp_planner.faces.report.decisions import Difference
-    from ilp_planner.faces.report.tree import Table
+    from ilp_planner.faces.report.tables import Table
 
 SAME = 1e-7  # relative: times that are the same
 TOLD = 3  # terms that the verdict names

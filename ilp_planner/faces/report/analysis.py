@@ -18,7 +18,7 @@ from ilp_planner.base.printable import printable_lines
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from ilp_planner.job.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.job.verdict import Verdict, reason

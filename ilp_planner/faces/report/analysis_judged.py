@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.printable import printable_lines
 from ilp_planner.faces.report.expected import expected_lines, expected_object
 from ilp_planner.faces.report.grid import grid_lines
-from ilp_planner.faces.report.tables import GIB, span
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import GIB, Table, span
 from ilp_planner.faces.schemas import headed
 from ilp_planner.plan import GroupStage, OperatorStage
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.rows import memory_rows, stage_name
 from ilp_planner.base.units import format_percent
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

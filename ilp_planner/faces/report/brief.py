@@ -13,8 +13,13 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.devices import describe_types
 from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
-from ilp_planner.faces.report.rates import price_lines, price_of, run_in, three_digits
-from ilp_planner.faces.report.samples import samples_of_plan
+from ilp_planner.faces.report.rates import (
+    price_lines,
+    price_of,
+    run_in,
+    samples_of_plan,
+    three_digits,
+)
 from ilp_planner.faces.report.shortlist import shortlist_lines
 from ilp_planner.faces.report.stages import training_words
 from ilp_planner.faces.report.tables import GIB

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import GIGA, TERA, format_bytes, format_seconds
-from ilp_planner.faces.report.tables import GIB
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import GIB, Table
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.training import QUANTISED
 

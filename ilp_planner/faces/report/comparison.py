@@ -17,12 +17,12 @@ from ilp_planner.faces.report.expected import (
 from ilp_planner.faces.report.json_report import problem_object
 from ilp_planner.faces.report.rates import WORTH, price_of, rate_figures, run_in, worth_object
 from ilp_planner.faces.report.tables import (
+    Table,
     describe_bound,
     describe_gap,
     memory_used,
     note_lines,
 )
-from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ilp_planner.faces.report.tree import Lines, Table
+    from ilp_planner.faces.report.tables import Lines, Table
 
 COMPILING = "ilp-plan: compiling the numerical kernels, once ..."
 BRIEF_WIDTH = 120  # columns of a result at most

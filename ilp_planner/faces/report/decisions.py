@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.faces.report.devices import describe_degrees, describe_devices
 from ilp_planner.faces.report.stages import describe_samples, layers_of
-from ilp_planner.faces.report.tables import span, unit_for
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table, span, unit_for
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.specs.training import Recompute
 

@@ -10,7 +10,7 @@ from ilp_planner.faces.report.expected import known_object
 from ilp_planner.faces.report.fit import signed_percent
 from ilp_planner.faces.report.grid import grid_lines, wrapped
 from ilp_planner.faces.report.lines import NANOSECOND
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from ilp_planner.faces.report.brief import problem_text
 from ilp_planner.faces.report.lines import evaluation_lines
 from ilp_planner.faces.report.stages import stage_table
 from ilp_planner.faces.report.tables import (
+    Table,
     describe_bound,
     describe_gap,
     exact_seconds,
     proved_by,
 )
-from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.report.verdict import judgement_verdict
 from ilp_planner.optimize.coverage import proved_gap
 

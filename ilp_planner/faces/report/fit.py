@@ -24,9 +24,9 @@ from ilp_planner.faces.report.rates import (
     run_lines,
     run_object,
     run_of,
+    samples_lines,
 )
-from ilp_planner.faces.report.samples import samples_lines
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.job.verdict import reason
 

@@ -12,7 +12,7 @@ from ilp_planner.base.printable import TerminalText, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.faces.report.tree import Table
+    from ilp_planner.faces.report.tables import Table
 
 GAP = 2  # spaces between columns
 LEAST = 14  # characters that a line keeps for its text, half of them beside the indentation

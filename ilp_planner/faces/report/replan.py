@@ -9,8 +9,7 @@ from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.faces.report.decisions import difference_table, differences
 from ilp_planner.faces.report.expected import expected_percent
 from ilp_planner.faces.report.json_report import plan_object, problem_object
-from ilp_planner.faces.report.tables import GIB, describe_gap, exact_seconds, finite
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import GIB, Table, describe_gap, exact_seconds, finite
 from ilp_planner.faces.schemas import headed
 
 if TYPE_CHECKING:

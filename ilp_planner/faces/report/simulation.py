@@ -10,8 +10,7 @@ from ilp_planner.base.units import format_percent
 from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.rates import worth_lines, worth_object
-from ilp_planner.faces.report.tables import exact_seconds
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table, exact_seconds
 from ilp_planner.faces.schemas import headed
 from ilp_planner.schedule.engine import peak_micro_batches
 from ilp_planner.schedule.orders import placed

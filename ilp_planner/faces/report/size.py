@@ -13,7 +13,7 @@ from ilp_planner.faces.report.brief import short_count
 from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.stages import training_words
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.report.verdict import searched_set
 from ilp_planner.faces.schemas import headed
 

@@ -17,8 +17,7 @@ from ilp_planner.faces.report.devices import (
     describe_stage,
     describe_types,
 )
-from ilp_planner.faces.report.tables import GIB, span
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import GIB, Table, span
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.settings.labels import Told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.time_errors import STATES

@@ -11,7 +11,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.report.fit import signed_percent
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.stages import training_words
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.faces.tuning.session import BUDGET, WAITING
 

@@ -12,8 +12,7 @@ from ilp_planner.faces.report.expected import expected_lines, expected_object, k
 from ilp_planner.faces.report.json_report import problem_object
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.rates import worth_lines, worth_object
-from ilp_planner.faces.report.tables import GIB, exact_seconds, finite, unit_for
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import GIB, Table, exact_seconds, finite, unit_for
 from ilp_planner.faces.schemas import headed
 from ilp_planner.job.verdict import NEAR, Verdict
 

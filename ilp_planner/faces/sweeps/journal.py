@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import OutputError, PlanError, UsageError, shown
-from ilp_planner.base.growing import append
+from ilp_planner.base.files import append
 from ilp_planner.faces.sweeps.row import LOST
 from ilp_planner.formats.json_fields import Fields
 

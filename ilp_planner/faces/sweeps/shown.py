@@ -10,8 +10,7 @@ from ilp_planner.base.units import format_percent
 from ilp_planner.faces.report.console import BRIEF_WIDTH
 from ilp_planner.faces.report.grid import GAP, shortened
 from ilp_planner.faces.report.rates import three_digits
-from ilp_planner.faces.report.tables import GIB, describe_gap, exact_seconds
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import GIB, Table, describe_gap, exact_seconds
 from ilp_planner.faces.sweeps.axes import GPUS
 from ilp_planner.faces.sweeps.row import NO_PLAN
 from ilp_planner.faces.sweeps.table import column_of

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ilp_planner.formats.imported.models import model_arguments
-from ilp_planner.formats.imported.rows import UNMASKED, Arguments, Says, Uncounted, only
+from ilp_planner.formats.imported.rows import (
+    UNMASKED,
+    Arguments,
+    Says,
+    Uncounted,
+    model_arguments,
+    only,
+)
 from ilp_planner.formats.imported.table import EACH, LENGTH, NODES, TOKENS, Reading, System
 from ilp_planner.formats.megatron.hybrid import DELTA_KEYS, FREQUENCY, VARIANT
 

@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import DIGITS, RANKS, SAMPLES
-from ilp_planner.formats.imported.models import model_arguments
-from ilp_planner.formats.imported.rows import Arguments, Says, Uncounted, switch, targets_of
+from ilp_planner.formats.imported.rows import (
+    Arguments,
+    Says,
+    Uncounted,
+    model_arguments,
+    switch,
+    targets_of,
+)
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags, flags_by_key
 from ilp_planner.formats.megatron.launcher import smallest_world
 from ilp_planner.formats.megatron.launchers import Open, Said

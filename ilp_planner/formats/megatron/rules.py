@@ -12,10 +12,18 @@ from ilp_planner.formats.megatron import rules_model as model
 from ilp_planner.formats.megatron import rules_parallel as parallel
 from ilp_planner.formats.megatron import rules_pipeline as pipeline
 from ilp_planner.formats.megatron import rules_training as training
-from ilp_planner.formats.megatron.findings import BUILD, STAGES, Finding, built, needs, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
-from ilp_planner.formats.megatron.repairs import Broken, with_working_repairs
+from ilp_planner.formats.megatron.repairs import (
+    BUILD,
+    STAGES,
+    Broken,
+    Finding,
+    built,
+    needs,
+    run,
+    with_working_repairs,
+)
 from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments

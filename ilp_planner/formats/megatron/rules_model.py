@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from ilp_planner.formats.megatron.findings import (
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.model import layers_of, sequence_of
+from ilp_planner.formats.megatron.repairs import (
     CONFIG,
     Finding,
     built,
@@ -12,8 +14,6 @@ from ilp_planner.formats.megatron.findings import (
     one_of,
     run,
 )
-from ilp_planner.formats.megatron.flags import flag_of
-from ilp_planner.formats.megatron.model import layers_of, sequence_of
 from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments
 from ilp_planner.settings.table import CP_COMM, DISPATCHER, LOSS_FUSION
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple

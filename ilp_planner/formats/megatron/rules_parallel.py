@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from ilp_planner.formats.megatron.findings import Finding, built, found, needs, one_of, run
 from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.repairs import Finding, built, found, needs, one_of, run
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.settings.table import CP_COMM, DISPATCHER

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from ilp_planner.formats.megatron.findings import Finding, built, config, found, never, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.hybrid import PATTERN, piped_stages
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers, virtual_of
+from ilp_planner.formats.megatron.repairs import Finding, built, config, found, never, run
 from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import granularity_of
 from ilp_planner.formats.megatron.values import PP, MegatronArguments

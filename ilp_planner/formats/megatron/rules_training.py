@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from ilp_planner.formats.megatron.findings import CONFIG, Finding, config, found, needs, one_of
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of
+from ilp_planner.formats.megatron.repairs import CONFIG, Finding, config, found, needs, one_of
 from ilp_planner.formats.megatron.rules_pipeline import flat_layout
 from ilp_planner.formats.megatron.settings import (
     granularity_of,

@@ -30,7 +30,7 @@ from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS
 from ilp_planner.formats.megatron.launchers import BY_NAME, is_launcher, numbers_of
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script_words import LaunchWords
-from ilp_planner.formats.schedulers.pods import Pod, read_pod
+from ilp_planner.formats.schedulers.kubernetes import Pod, read_pod
 from ilp_planner.specs.hostfile import read_hostfile
 
 QUOTED = re.compile(r"(['\"])([^'\"\n]*)\1")

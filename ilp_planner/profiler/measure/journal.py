@@ -7,8 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import OutputError, ProfileError
-from ilp_planner.base.files import write_text
-from ilp_planner.base.growing import append
+from ilp_planner.base.files import append, write_text
 from ilp_planner.costs.profiles.measurements import (
     Measurements,
     RowStatus,

@@ -27,9 +27,9 @@ import torch
 from torch import nn
 
 from ilp_planner.profiler.measure.modules import DEVIATION, parameter_count
+from ilp_planner.profiler.measure.operators import MixedAdam, learnt_bytes
 from ilp_planner.profiler.measure.shard import AROUND, HEAD
 from ilp_planner.profiler.measure.target import MemoryTrace, Target, median_spread
-from ilp_planner.profiler.measure.training import MixedAdam, learnt_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

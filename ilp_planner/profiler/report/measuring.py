@@ -11,12 +11,12 @@ from rich.table import Column
 from ilp_planner.base.units import format_bytes, format_seconds
 from ilp_planner.costs.profiles.measurements import Measurements, Record
 from ilp_planner.faces.report.console import open_console
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ilp_planner.faces.report.tree import Lines
+    from ilp_planner.faces.report.tables import Lines
     from ilp_planner.profiler.measure.wish import Summary
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.costs.profiles.measurements import Record, RowStatus
-from ilp_planner.faces.report.tables import note_lines
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table, note_lines
 from ilp_planner.faces.schemas import headed
 from ilp_planner.profiler.predict.assessment import (
     TIME_COLUMNS,

@@ -22,8 +22,7 @@ from ilp_planner.spaces.runtimes.limits import (
 from ilp_planner.spaces.runtimes.peft import check_peft
 from ilp_planner.spaces.runtimes.torchtitan import TOOL as EARLIER_TOOL
 from ilp_planner.spaces.runtimes.torchtitan import alone, check_torchtitan
-from ilp_planner.spaces.runtimes.torchtitan_python import TOOL, check_runnable
-from ilp_planner.spaces.runtimes.torchtitan_python_models import check_model
+from ilp_planner.spaces.runtimes.torchtitan_python import TOOL, check_model, check_runnable
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.checked import CheckedRuntime
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.analysis.replan.moves import lacking, moves
+from ilp_planner.analysis.replan.machines import lacking, moves
 from ilp_planner.job.holdings import KINDS, NOBODY, Holdings, job_holdings
 from ilp_planner.specs.training import TrainingJob
 from tests.analysis.replan.listing import LAYERS, SHAPE, jobs, listed

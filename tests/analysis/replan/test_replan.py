@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ilp_planner.analysis.replan.changes import Changes
-from ilp_planner.analysis.replan.moves import moves
+from ilp_planner.analysis.replan.machines import moves
 from ilp_planner.analysis.replan.replan import Replanned, Tried, least_moved, replan
 from ilp_planner.analysis.why.why import Case
 from ilp_planner.base.deadline import Deadline, OutOfTimeError

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.calibration.free import FREE
-from ilp_planner.analysis.tune.allowed import ERROR, REACH, Calibrated
+from ilp_planner.analysis.tune.tune import ERROR, REACH, Calibrated
 from ilp_planner.specs.machine import Machine, with_constants
 from tests.analysis.calibration.machines import DEFAULT, h100
 from tests.examples import examples

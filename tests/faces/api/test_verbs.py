@@ -10,7 +10,7 @@ from ilp_planner.costs.profiles.analytic import analytic_profile
 from ilp_planner.costs.profiles.analytic_layers import analytic_layers
 from ilp_planner.faces.api.words import as_text
 from ilp_planner.faces.cli.main import run
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from tests.examples import for_each
 from tests.small import CLUSTER, MODEL
 from tests.spaces.objectives.cases import group_problem

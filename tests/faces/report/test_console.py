@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ilp_planner.faces.report.console import coloured, fitted, open_console
 from ilp_planner.faces.report.grid import wrapped
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 from tests.examples import for_each
 
 WORDS = st.text("abc123/-:", min_size=1, max_size=20)

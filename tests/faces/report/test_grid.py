@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.faces.report.grid import grid_lines, wrap
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=12), min_size=1, max_size=6)
 

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from ilp_planner.faces.report.console import fitted
-from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.tables import Table
 
 A100_ONLY = [(0, 6, 1, (2, 3, 4, 5))]  # one stage of the small mixed cluster: its T4 stay idle
 

@@ -8,8 +8,7 @@ from ilp_planner.faces.sweeps.executors.base import Executor
 from ilp_planner.faces.sweeps.journal import Journal
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import Row
-from ilp_planner.faces.sweeps.run import Run
-from ilp_planner.faces.sweeps.sweep import JOURNAL, heading
+from ilp_planner.faces.sweeps.sweep import JOURNAL, Run, heading
 from tests.faces.sweeps.cases import sweep_of
 from tests.small import write_specs
 

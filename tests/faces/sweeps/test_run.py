@@ -12,8 +12,15 @@ from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.faces.sweeps.journal import Journal
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import LOST, REFUSED
-from ilp_planner.faces.sweeps.run import Run
-from ilp_planner.faces.sweeps.sweep import JOURNAL, Files, Place, heading, journal_file, run_sweep
+from ilp_planner.faces.sweeps.sweep import (
+    JOURNAL,
+    Files,
+    Place,
+    Run,
+    heading,
+    journal_file,
+    run_sweep,
+)
 from ilp_planner.faces.sweeps.table import Wish
 from ilp_planner.faces.sweeps.work import Outcome
 from tests.faces.sweeps.cases import AtOnce, found, rows_by_values, sweep_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.formats.megatron.arguments import read_arguments
-from ilp_planner.formats.megatron.findings import Finding
+from ilp_planner.formats.megatron.repairs import Finding
 from ilp_planner.formats.megatron.rules import check_arguments
 
 few = st.sampled_from

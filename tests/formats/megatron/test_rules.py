@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
-from ilp_planner.formats.megatron.findings import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
+from ilp_planner.formats.megatron.repairs import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
 from ilp_planner.formats.megatron.rules import check_arguments
 from tests.examples import for_each
 from tests.formats.megatron.verdict import judge

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.arguments import read_arguments
-from ilp_planner.formats.megatron.findings import PARSE, Finding
+from ilp_planner.formats.megatron.repairs import PARSE, Finding
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment
 
 

@@ -8,7 +8,7 @@ from tests.profiler.measure.small_decoders import LLAMA
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.profiler.measure.layers import Stack  # noqa: E402
-from ilp_planner.profiler.measure.training import MixedAdam, state_bytes  # noqa: E402
+from ilp_planner.profiler.measure.operators import MixedAdam, state_bytes  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 WHOLE = ("embedding", "layer", "layer", "head")

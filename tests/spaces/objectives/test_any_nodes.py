@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError, LackingError
 from ilp_planner.base.numerics import ROUNDING
-from ilp_planner.formats.aim_json import encode_aim
+from ilp_planner.formats.saved_plan import encode_aim
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request

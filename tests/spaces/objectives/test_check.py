@@ -9,7 +9,7 @@ import pytest
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlanError
-from ilp_planner.formats.aim_json import encode_aim
+from ilp_planner.formats.saved_plan import encode_aim
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.objectives.check import AimCheck, check_aim

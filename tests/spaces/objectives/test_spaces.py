@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.base.errors import InfeasibleError
-from ilp_planner.formats.aim_json import encode_aim
+from ilp_planner.formats.saved_plan import encode_aim
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
