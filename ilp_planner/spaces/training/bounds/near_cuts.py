@@ -10,7 +10,7 @@ from ilp_planner.spaces.training.bounds.cut_tables import (
     with_least_memory,
     with_memory,
 )
-from ilp_planner.spaces.training.bounds.schedule import LeastCuts
+from ilp_planner.spaces.training.bounds.schedule import LeastCuts, least_of_cuts
 from ilp_planner.spaces.training.bounds.variant import overfills_in_turns
 from ilp_planner.spaces.training.enumerate.partition import (
     INFINITE,
@@ -49,10 +49,10 @@ def best_spread(
     tables = timed_tables(part, variant)
     if variant.virtual > 1:  # what fits takes longer to say than what fits one virtual stage
         tables = with_least_memory(part, variant, tables)
-    cuts = LeastCuts(tables)
-    if cuts.seconds >= INFINITE:
+    least = least_of_cuts(tables)
+    if least >= INFINITE:
         return CutSearch(None, NEVER)
-    bound = cuts.seconds + least_peak(tables) + part.ranks.constant
+    bound = least + least_peak(tables) + part.ranks.constant
     if bound >= cutoff:
         return CutSearch(None, bound)
     tables = with_memory(part, variant, tables)

@@ -48,6 +48,7 @@ A counts for other ranks the least that cuts allow upstream and downstream.
 
 from __future__ import annotations
 
+import threading
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,8 +79,8 @@ class Rounds(NamedTuple):
     remainder: int
 
 
-def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the time of a micro-batch through a rank's first virtual stage and on to the next
+def interleaved(tables: CutTables, through: NDArray[np.float64], own: NDArray[np.float64]) -> None:
+    """Write the time of a micro-batch through a rank's first virtual stage and on to the next
     rank, and back, and the rank's time; as `LeastCuts` keeps them.
 
     tables: of layers that are spread over virtual stages.
@@ -87,8 +88,7 @@ def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.floa
     t, spread = tables, tables.spread
     assert spread is not None
     ranks, count = t.kind.size, t.work.shape[1]
-    through = np.full((ranks, count, count), INFINITE)
-    own = np.full((ranks, count, count), INFINITE)
+    through.fill(INFINITE)
     half = np.append(t.sends[:-1], spread.around) / 2
     behind = np.cumsum(t.sends[::-1])[::-1] / 2
     message = t.virtual * half.sum() - half[-1] - (np.cumsum(half) - half) + behind
@@ -99,7 +99,6 @@ def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.floa
         t.kind, spread.edge, spread.forward, spread.backward, t.sends, message, t.row, t.fits,
         t.least, rounds, ends, through, own,
     )  # fmt: skip
-    return through, own
 
 
 @inner
@@ -232,12 +231,17 @@ class LeastCuts:
     with [start, stop) and back, and on the rank's own time from its first to its last operation;
     INFINITE if no cut has it. value: float64 [ranks + 1, n + 1], seconds of the best cut of the
     rest; INFINITE if there is none.
+
+    room: for `through` and `own`, float64 [2, ranks, n + 1, n + 1]; None: of its own.
     """
 
-    def __init__(self, tables: CutTables) -> None:
+    def __init__(self, tables: CutTables, room: NDArray[np.float64] | None = None) -> None:
         self.tables = t = tables
         ranks, count = t.kind.size, t.work.shape[1]
-        self.through, self.own = interleaved(t) if t.virtual > 1 else _taking_turns(t)
+        shape = 2, ranks, count, count
+        self.through, self.own = np.empty(shape) if room is None else room
+        self.own.fill(INFINITE)
+        (interleaved if t.virtual > 1 else _taking_turns)(t, self.through, self.own)
         self.value = np.full((ranks + 1, count), INFINITE)
         self.value[ranks, count - 1] = 0.0
         self.end = np.zeros((ranks, count), np.int64)
@@ -317,14 +321,27 @@ class LeastCuts:
         return Near(found, limit)
 
 
-def _taking_turns(t: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return `through` and `own` of 1F1B."""
+def least_of_cuts(tables: CutTables) -> float:
+    """Return the lower bound of cuts alone, in seconds. Its tables are written where the last ones
+    of this thread were: fresh pages would take longer than the bound."""
+    shape = 2, tables.kind.size, *tables.work.shape[1:]
+    room: NDArray[np.float64] | None = getattr(_LAST, "room", None)
+    if room is None or room.shape != shape:
+        room = _LAST.room = np.empty(shape)
+    return LeastCuts(tables, room).seconds
+
+
+_LAST = threading.local()
+
+
+def _taking_turns(t: CutTables, through: NDArray[np.float64], own: NDArray[np.float64]) -> None:
+    """Write `through` and `own` of 1F1B."""
     ranks, count = t.kind.size, t.work.shape[1]
-    own = np.full((ranks, count, count), INFINITE)
     rest = np.full((ranks + 1, count), INFINITE)
     rest[ranks, count - 1] = 0.0
     _own(t.kind, t.work, t.forward, t.sends, t.row, t.fits, t.least, t.micro_batches, rest, own)
-    return t.work[t.kind] + t.sends[:, None, None], own
+    np.take(t.work, t.kind, axis=0, out=through)
+    through += t.sends[:, None, None]
 
 
 @kernel
