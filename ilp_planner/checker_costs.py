@@ -19,7 +19,7 @@ WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes of a parameter and of an act
 OPERANDS = {**WIDTHS, "tf32": 4}
 SINGLE, TOKEN, STATISTIC, ROUTED = 4, 8, 4, 4  # bytes of a number in fp32, of a token's number ...
 STREAMS = 4
-MOST = 2.0**62
+MOST, MOST_EXPERTS = 2.0**62, 1 << 12
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 NORMS = {"layernorm": 2, "rmsnorm": 1, "bare-layernorm": 0}
 TILES = ((256, 128, 0, 0), (128, 256, 0, 0), (128, 128, 1, 0),
@@ -152,6 +152,10 @@ class Costs:
         model.routed = model.hidden
         if model.experts:
             model.routed = model.experts.latent or model.hidden
+        if model.experts and not 1 <= model.experts.top_k <= model.experts.count <= MOST_EXPERTS:
+            raise ValueError(
+                f"job.model.experts: expected at most {MOST_EXPERTS}, and top_k of them"
+            )
         device = record.get("device")
         self.device = fields(device, OF_DEVICE, "job.device")
         self.machine = fields(device.get("machine"), OF_MACHINE, "job.device.machine")
