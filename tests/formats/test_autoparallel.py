@@ -60,18 +60,14 @@ def test_a_flavor_of_torchtitan_needs_no_module() -> None:
         ({"pp": 4, "layout": job().layout}, "pp: found 4, but AutoParallel has no pipelines"),
         ({"settings": usual(cp=2, optimizer=SHARDED), "dp": 1}, "settings.cp: found 2"),
         ({"settings": usual(ep=2, optimizer=SHARDED), "model": deepseek()}, "settings.ep: found 2"),
-        (
-            {"settings": usual(sequence_parallel=False, optimizer=OptimizerSettings()), "tp": 1},
-            "settings.optimizer: found 2 replicas",
-        ),
+        ({"settings": usual(sequence_parallel=False, optimizer=OptimizerSettings()), "tp": 1},
+         "settings.optimizer: found 2 replicas"),
         ({"micro_batch": 2}, "micro_batches: found 16"),
-        (
-            {"settings": usual(optimizer=SHARDED, kernels=Kernels(quantised="fp8-current"))},
-            "settings.kernels: found converters",
-        ),
+        ({"settings": usual(optimizer=SHARDED, kernels=Kernels(quantised="fp8-current"))},
+         "settings.kernels: found converters"),
         ({"settings": usual(optimizer=SHARDED, recompute=FULL)}, "settings.recompute: found full"),
     ],
-)
+)  # fmt: skip
 def test_other_meshes_and_steps_are_refused(changes: dict[str, object], field: str) -> None:
     with pytest.raises(PlanError) as refused:
         export_autoparallel(taken(**changes), "run")

@@ -113,19 +113,13 @@ REFUSED = {
         )
         for kernels in (Kernels(quantised="fp8-current"), Kernels(graphs="local"))
     },
-    "overlap": (
-        job(settings=usual(overlap_tensor=True)),
-        "settings.overlap_tensor",
-        {"settings": usual()},
-    ),
+    "overlap": (job(settings=usual(overlap_tensor=True)), "settings.overlap_tensor",
+     {"settings": usual()}),
     "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
     "heads": (job(tp=3), "heads", {"tp": 1}),
     "context": (job(settings=usual(cp=2)), "settings.cp", {"settings": usual()}),
-    "virtual stages": (
-        job(pp=2, layout=split_layout([2, 1, 3, 2])),
-        r"layout = Et\*5\|t\*3L",
-        {"layout": split_layout([5, 3])},
-    ),
+    "virtual stages": (job(pp=2, layout=split_layout([2, 1, 3, 2])), r"layout = Et\*5\|t\*3L",
+     {"layout": split_layout([5, 3])}),
     "stage 2 in a pipeline": (
         job(settings=usual(optimizer=OptimizerSettings(sharding="gradients"))),
         "sharding = optimizer",
@@ -133,32 +127,20 @@ REFUSED = {
     ),
     "order": (job(settings=usual(order="tp-cp-ep-pp-dp")), "order", {"settings": usual()}),
     "divided sequence": (job(**ALONE), "sequence_parallel", {"settings": WHOLE}),
-    "experts in a pipeline": (
-        job(deepseek(), tp=1, settings=usual(ep=2)),
-        "settings.ep",
-        {"settings": usual()},
-    ),
+    "experts in a pipeline": (job(deepseek(), tp=1, settings=usual(ep=2)), "settings.ep",
+     {"settings": usual()}),
     "no experts": (job(settings=usual(ep=2)), "settings.ep", {"settings": usual()}),
-    "odd experts": (
-        job(deepseek(), tp=1, dp=3, global_batch=66, settings=usual(ep=3), **ALONE),
-        "experts.count",
-        {"settings": usual()},
-    ),
-    "experts in pieces": (
-        job(deepseek(), settings=usual(sequence_parallel=False, ep=2), **ALONE),
-        "settings.etp",
-        {"settings": usual(sequence_parallel=False, ep=2, etp=1)},
-    ),
+    "odd experts": (job(deepseek(), tp=1, dp=3, global_batch=66, settings=usual(ep=3), **ALONE),
+     "experts.count", {"settings": usual()}),
+    "experts in pieces": (job(deepseek(), settings=usual(sequence_parallel=False, ep=2), **ALONE),
+     "settings.etp", {"settings": usual(sequence_parallel=False, ep=2, etp=1)}),
     "instances": (
         job(settings=usual(optimizer=OptimizerSettings(sharding="optimizer", instances=2))),
         "instances",
         {"settings": usual()},
     ),
-    "share of states": (
-        with_optimizer("optimizer", offload=0.5),
-        "offload",
-        {"settings": usual(optimizer=OptimizerSettings(sharding="optimizer", offload=1.0))},
-    ),
+    "share of states": (with_optimizer("optimizer", offload=0.5), "offload",
+     {"settings": usual(optimizer=OptimizerSettings(sharding="optimizer", offload=1.0))}),
     "states of split experts' model": (
         job(
             deepseek(),
@@ -173,33 +155,21 @@ REFUSED = {
         "both tp and ep",
         {"settings": usual(sequence_parallel=False, ep=2, etp=1)},
     ),
-    "states of replicas": (
-        with_optimizer("none", offload=1.0),
-        "sharding = optimizer",
-        {"settings": usual(optimizer=OptimizerSettings(sharding="optimizer", offload=1.0))},
-    ),
-    "activations of layers": (
-        job(settings=usual(offload=Offload(layers=2))),
-        "settings.offload.layers",
-        {"settings": usual()},
-    ),
+    "states of replicas": (with_optimizer("none", offload=1.0), "sharding = optimizer",
+     {"settings": usual(optimizer=OptimizerSettings(sharding="optimizer", offload=1.0))}),
+    "activations of layers": (job(settings=usual(offload=Offload(layers=2))),
+     "settings.offload.layers", {"settings": usual()}),
     "first layers": (
         job(settings=usual(recompute=Recompute(granularity="full", method="block", layers=1))),
         "settings.recompute.method",
         {"settings": usual(recompute=FULL)},
     ),
-    "parts": (
-        job(settings=usual(recompute=Recompute(granularity="selective", modules=("mlp",)))),
-        "settings.recompute.modules",
-        {"settings": usual(recompute=FULL)},
-    ),
+    "parts": (job(settings=usual(recompute=Recompute(granularity="selective", modules=("mlp",)))),
+     "settings.recompute.modules", {"settings": usual(recompute=FULL)}),
     "empty stage": (job(layout=read_layout("Et|tttt||tttL")), "layout, stage 2", {"layout": None}),
-    "more tokens": (
-        job(llama(prediction_layers=1), layout=None),
-        "prediction_layers",
-        {"model": llama(), "layout": None},
-    ),
-}
+    "more tokens": (job(llama(prediction_layers=1), layout=None), "prediction_layers",
+     {"model": llama(), "layout": None}),
+}  # fmt: skip
 
 
 @for_each("name", REFUSED)

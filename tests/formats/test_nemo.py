@@ -129,23 +129,17 @@ LOCAL = Kernels(implementation="local", attention="unfused", accumulation_fusion
         (job(settings=usual(kernels=LOCAL)), "local_layer_spec"),
         (job(settings=usual(kernels=Kernels(attention="unfused"))), "AttnBackend.unfused"),
         (job(settings=usual(kernels=Kernels(flash_package=True))), "AttnBackend.flash"),
-        (
-            job(settings=usual(optimizer=OptimizerSettings(sharding="optimizer", master=2))),
-            "settings.optimizer.master: 2; 4 here",
-        ),
+        (job(settings=usual(optimizer=OptimizerSettings(sharding="optimizer", master=2))),
+         "settings.optimizer.master: 2; 4 here"),
         (job(), "CUDA_DEVICE_MAX_CONNECTIONS"),
         (job(settings=usual(kernels=Kernels(graphs="local"))), "te_rng_tracker"),
         (job(settings=usual(kernels=Kernels(graphs="full_iteration"))), "check_for_nan_in_loss"),
         (job(settings=usual(overlap_tensor=True)), "comm_overlap of the recipe"),
         (job(settings=usual(kernels=Kernels(quantised="fp8-blockwise"))), "number_format: hybrid"),
-        (
-            job(
-                settings=usual(kernels=Kernels(quantised="fp8-current", quantised_parameters=True))
-            ),
-            "exact_first, exact_last: 0, 0; mixed_precision has 1, 1",
-        ),
+        (job(settings=usual(kernels=Kernels(quantised="fp8-current", quantised_parameters=True))),
+         "exact_first, exact_last: 0, 0; mixed_precision has 1, 1"),
     ],
-)
+)  # fmt: skip
 def test_what_a_file_cannot_say_is_noted(case: TrainingJob, part: str) -> None:
     exported = export_nemo(case, "run")
     assert any(part in note for note in exported.notes)
@@ -160,18 +154,14 @@ def quantised(precision: str = "bf16", **kernels: object) -> TrainingJob:
     ("case", "name"),
     [
         (quantised(), "bf16_mixed"),
-        (
-            quantised(quantised="fp8-delayed", quantised_parameters=True),
-            "bf16_with_fp8_delayed_scaling_mixed",
-        ),
-        (
-            quantised("fp16", quantised="fp8-current", quantised_parameters=True),
-            "fp16_with_fp8_current_scaling_mixed",
-        ),
+        (quantised(quantised="fp8-delayed", quantised_parameters=True),
+         "bf16_with_fp8_delayed_scaling_mixed"),
+        (quantised("fp16", quantised="fp8-current", quantised_parameters=True),
+         "fp16_with_fp8_current_scaling_mixed"),
         (quantised(quantised="fp8-blockwise"), "bf16_with_fp8_subchannel_scaling_mixed"),
         (quantised(quantised="mxfp8", quantised_parameters=True), "bf16_with_mxfp8_mixed"),
     ],
-)
+)  # fmt: skip
 def test_the_mixed_precision_says_the_recipe(case: TrainingJob, name: str) -> None:
     """Names that `MIXED_PRECISION_RECIPES` of `megatron.bridge.training` has."""
     assert sections(case)[""]["mixed_precision"] == name
@@ -269,35 +259,22 @@ REFUSED = {
         {"settings": usual()},
     ),
     "4 bits": (quantised(quantised="nvfp4"), "kernels.quantised", {"settings": usual()}),
-    "parameters": (
-        quantised(quantised="fp8-delayed"),
-        "quantised_parameters",
-        {"settings": quantised(quantised="fp8-delayed", quantised_parameters=True).settings},
-    ),
-    "format": (
-        quantised(quantised="mxfp8", quantised_parameters=True, number_format="hybrid"),
-        "number_format",
-        {"settings": quantised(quantised="mxfp8", quantised_parameters=True).settings},
-    ),
-    "ends": (
-        quantised(quantised="fp8-current", quantised_parameters=True, exact_last=2),
-        "exact_last",
-        {"settings": quantised(quantised="fp8-current", quantised_parameters=True).settings},
-    ),
+    "parameters": (quantised(quantised="fp8-delayed"), "quantised_parameters",
+     {"settings": quantised(quantised="fp8-delayed", quantised_parameters=True).settings}),
+    "format": (quantised(quantised="mxfp8", quantised_parameters=True, number_format="hybrid"),
+     "number_format",
+     {"settings": quantised(quantised="mxfp8", quantised_parameters=True).settings}),
+    "ends": (quantised(quantised="fp8-current", quantised_parameters=True, exact_last=2),
+     "exact_last",
+     {"settings": quantised(quantised="fp8-current", quantised_parameters=True).settings}),
     "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
     "heads": (job(tp=3), "heads", {"tp": 1}),
-    "positions": (
-        job(gpt(max_position_embeddings=1024)),
-        "max_position_embeddings",
-        {"model": gpt()},
-    ),
-    "order": (
-        job(settings=usual(cp=2, order="tp-cp-ep-pp-dp")),
-        "settings.order",
-        {"settings": usual(order="tp-cp-ep-pp-dp")},
-    ),
+    "positions": (job(gpt(max_position_embeddings=1024)), "max_position_embeddings",
+     {"model": gpt()}),
+    "order": (job(settings=usual(cp=2, order="tp-cp-ep-pp-dp")), "settings.order",
+     {"settings": usual(order="tp-cp-ep-pp-dp")}),
     "fp32": (job(settings=usual(precision="fp32")), "precision", {"settings": usual()}),
-}
+}  # fmt: skip
 
 
 @for_each("name", REFUSED)

@@ -121,33 +121,23 @@ BAD_OPERATORS: Damage = [
     (lambda d: d.update(micro_batches=0), "plan.micro_batches: found 0, expected a whole"),
     (lambda d: d.update(global_batch=-4), "plan.global_batch: found -4, expected a whole"),
     (lambda d: d.update(global_batch=True), "plan.global_batch: found true, expected"),
-    (
-        lambda d: d.update(micro_batch=d.pop("micro_batches") * 0),
-        "plan.micro_batch: found 0, expected a whole",
-    ),
-    (
-        lambda d: (d.pop("micro_batches"), d.update(micro_batch=3)),
-        "plan.micro_batch: found 3, expected a divisor of 64",
-    ),
+    (lambda d: d.update(micro_batch=d.pop("micro_batches") * 0),
+     "plan.micro_batch: found 0, expected a whole"),
+    (lambda d: (d.pop("micro_batches"), d.update(micro_batch=3)),
+     "plan.micro_batch: found 3, expected a divisor of 64"),
     (lambda d: first(d).update(stop=0), r"plan.stages\[0\].stop: found 0, expected a whole"),
     (lambda d: first(d).update(stop=99), r"strategies: found 15 operators, expected 99"),
     (lambda d: first(d).update(devices=1.5), r"stages\[0\].devices: found 1.5, expected a whole"),
-    (
-        lambda d: first(d).update(devices=10**12),
-        r"stages\[0\].devices: found 1000000000000, expected a whole number from 1 to 65536",
-    ),
+    (lambda d: first(d).update(devices=10**12),
+     r"stages\[0\].devices: found 1000000000000, expected a whole number from 1 to 65536"),
     (lambda d: first(d).update(device=1), r"stages\[0\].device: found an unknown key"),
-    (
-        lambda d: first(d)["strategies"][0].update(count=10**18),
-        r"strategies\[0\].count: found 1000000000000000000, expected at most 15",
-    ),
+    (lambda d: first(d)["strategies"][0].update(count=10**18),
+     r"strategies\[0\].count: found 1000000000000000000, expected at most 15"),
     (lambda d: first(d)["strategies"][0].update(tp="2"), r"strategies\[0\].tp: found '2'"),
     (lambda d: first(d)["strategies"][0].update(recompute=1), r"recompute: found 1, expected true"),
-    (
-        lambda d: d["stages"].append({"start": 1, "stop": 2, "tp": 1, "devices": [0]}),
-        r"stages\[2\].tp: found an unknown key",
-    ),
-]
+    (lambda d: d["stages"].append({"start": 1, "stop": 2, "tp": 1, "devices": [0]}),
+     r"stages\[2\].tp: found an unknown key"),
+]  # fmt: skip
 BAD_LAYERS: Damage = [
     (lambda d: d.update(stages=[]), "plan.stages: found a list of 0, expected at least"),
     (lambda d: d.update(micro_batches=0), "plan.micro_batches: found 0, expected a whole"),

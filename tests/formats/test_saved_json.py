@@ -218,15 +218,11 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(version=True), "version: found true, expected 1 or 2 .* or 8$"),
     (lambda d: d.update(version=8.0), "version: found 8.0, expected 1 or 2 .* or 8$"),
     (lambda d: d.update(version=[3]), "version: found a list of 1, expected 1 or 2 .* or 8$"),
-    (
-        lambda d: (d.update(version=9), d["run"]["versions"].update({"ilp-planner": "9.1"})),
-        "version: found 9, expected 1 or 2 .* or 8; ilp-planner 9.1 reads it$",
-    ),
+    (lambda d: (d.update(version=9), d["run"]["versions"].update({"ilp-planner": "9.1"})),
+     "version: found 9, expected 1 or 2 .* or 8; ilp-planner 9.1 reads it$"),
     (lambda d: d.update(version=9), "expected 1 or 2 .* or 8; a newer ilp-planner reads it$"),
-    (
-        lambda d: d.update(version=9, run=[]),
-        "expected 1 or 2 .* or 8; a newer ilp-planner reads it$",
-    ),
+    (lambda d: d.update(version=9, run=[]),
+     "expected 1 or 2 .* or 8; a newer ilp-planner reads it$"),
     (lambda d: d.update(kind="layers"), "kind: found 'layers', expected groups, or no kind"),
     (lambda d: d.update(kind="groups"), "kind: found an unknown key, expected "),
     (lambda d: d.update(version=2, kind="layers"), "kind: found 'layers', expected groups, or no"),
@@ -245,18 +241,14 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["result"].update(seed=-1), "result.seed: found -1, expected a whole"),
     (lambda d: d["run"].update(versions={"a": 1}), "run.versions.a: found 1, expected a text"),
     (lambda d: d.update(run=None), "run: found null, expected an object"),
-    (
-        lambda d: d["run"].update(history=[{"after_s": -1}]),
-        r"run.history\[0\].after_s: found -1, expected a number of at least 0",
-    ),
+    (lambda d: d["run"].update(history=[{"after_s": -1}]),
+     r"run.history\[0\].after_s: found -1, expected a number of at least 0"),
     (lambda d: d["evaluation"].update(legal="yes"), "evaluation.legal: found 'yes', expected true"),
     (lambda d: d["evaluation"].update(stages={}), "evaluation.stages: found an object, expected"),
-    (
-        lambda d: d["evaluation"].update(provenance={"guessed": 1}),
-        "evaluation.provenance.guessed: found an unknown key",
-    ),
+    (lambda d: d["evaluation"].update(provenance={"guessed": 1}),
+     "evaluation.provenance.guessed: found an unknown key"),
     (lambda d: d.update(certificate=3), "certificate: found 3, expected an object"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("damage", "message"), BAD, ids=[message for _, message in BAD])

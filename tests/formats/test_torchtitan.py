@@ -152,43 +152,25 @@ REFUSED = REFUSED_BY_BOTH | {
         "quantised",
         {"model": llama()},
     ),
-    "format": (
-        quantised(quantised="mxfp8", number_format="hybrid"),
-        "number_format",
-        {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
-    ),
-    "compiled blocks of 8 bits": (
-        quantised(quantised="mxfp8", compiled=True),
-        "kernels.compiled",
-        {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
-    ),
+    "format": (quantised(quantised="mxfp8", number_format="hybrid"), "number_format",
+     {"settings": usual(kernels=Kernels(quantised="mxfp8"))}),
+    "compiled blocks of 8 bits": (quantised(quantised="mxfp8", compiled=True), "kernels.compiled",
+     {"settings": usual(kernels=Kernels(quantised="mxfp8"))}),
     "graphs": (quantised(graphs="local"), "kernels.graphs", {"settings": usual()}),
     "biases": (job(llama(bias=True)), "model.bias", {"model": llama()}),
     "tied in a pipeline": (job(llama(tied=True)), "pp", ALONE),
-    "mixed layers": (
-        job(llama(experts=Experts(count=4, top_k=1, ffn=64, every=2)), **ALONE),
-        "model.experts",
-        {"model": llama()},
-    ),
-    "sequence": (
-        job(settings=usual(sequence_parallel=False)),
-        "sequence_parallel",
-        {"settings": usual()},
-    ),
+    "mixed layers": (job(llama(experts=Experts(count=4, top_k=1, ffn=64, every=2)), **ALONE),
+     "model.experts", {"model": llama()}),
+    "sequence": (job(settings=usual(sequence_parallel=False)), "sequence_parallel",
+     {"settings": usual()}),
     "odd sequence": (job(llama(sequence=510)), "model.sequence", {"model": llama(sequence=508)}),
     "replicas": (with_optimizer(sharding="none"), "sharding", {"settings": usual()}),
     "one replica": (job(dp=1), "dp: found 1", {"dp": 2}),
     "shards of one rank": (with_optimizer(instances=2), "instances", {"settings": usual()}),
-    "exchanged heads": (
-        job(settings=usual(cp=2, cp_comm="a2a")),
-        "settings.cp_comm",
-        {"settings": usual(cp=2, cp_comm="all_gather")},
-    ),
-    "expert degree": (
-        job(deepseek(), settings=usual(ep=3)),
-        "settings.ep",
-        {"settings": usual(ep=2)},
-    ),
+    "exchanged heads": (job(settings=usual(cp=2, cp_comm="a2a")), "settings.cp_comm",
+     {"settings": usual(cp=2, cp_comm="all_gather")}),
+    "expert degree": (job(deepseek(), settings=usual(ep=3)), "settings.ep",
+     {"settings": usual(ep=2)}),
     "experts of replicas": (
         job(
             llama(experts=Experts(count=4, top_k=1, ffn=64)),
@@ -198,12 +180,9 @@ REFUSED = REFUSED_BY_BOTH | {
         "settings.ep: found 2, but torchtitan 0.2.2 takes .* sharded dp .1.",
         {"settings": usual(ep=2)},
     ),
-    "expert tensor degree": (
-        job(deepseek(), tp=4, settings=usual(ep=2, etp=2)),
-        "settings.etp",
-        {"settings": usual(ep=2, etp=4)},
-    ),
-}
+    "expert tensor degree": (job(deepseek(), tp=4, settings=usual(ep=2, etp=2)), "settings.etp",
+     {"settings": usual(ep=2, etp=4)}),
+}  # fmt: skip
 
 
 @for_each("name", REFUSED)

@@ -108,20 +108,16 @@ def test_names_cannot_break_out_of_the_text() -> None:
         (job(), "settings.vocab_multiple: 128"),
         (with_optimizer(gradient=2), "settings.optimizer.gradient: 2 bytes"),
         (with_optimizer(offload=1.0), "settings.optimizer.offload: torchtitan moves"),
-        (
-            with_optimizer(offload=1.0, overlap_offload=True),
-            "settings.optimizer.overlap_offload: true",
-        ),
+        (with_optimizer(offload=1.0, overlap_offload=True),
+         "settings.optimizer.overlap_offload: true"),
         (job(settings=usual(cp=2)), "settings.cp_comm: p2p"),
         (job(settings=usual(overlap_tensor=True)), "settings.overlap_tensor: by torch.compile"),
         (job(settings=usual(kernels=Kernels(compiled=True))), "settings.kernels.compiled: what"),
-        (
-            job(settings=usual(recompute=Recompute(granularity="selective"))),
-            "settings.recompute: core_attn",
-        ),
+        (job(settings=usual(recompute=Recompute(granularity="selective"))),
+         "settings.recompute: core_attn"),
         (quantised(quantised="mxfp8", quantised_parameters=True), "quantised_parameters: torchti"),
     ],
-)
+)  # fmt: skip
 def test_differences_are_noted(case: TrainingJob, note: str) -> None:
     notes = export_torchtitan_python(case, "run").notes
     assert any(note in line for line in notes)
@@ -129,77 +125,41 @@ def test_differences_are_noted(case: TrainingJob, note: str) -> None:
 
 
 REFUSED = REFUSED_BY_BOTH | {
-    "fp8": (
-        quantised(quantised="fp8-current"),
-        "settings.kernels.quantised",
-        {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
-    ),
+    "fp8": (quantised(quantised="fp8-current"), "settings.kernels.quantised",
+     {"settings": usual(kernels=Kernels(quantised="mxfp8"))}),
     "experts in 8 bits": (
         job(llama(experts=MIXTURE), settings=usual(kernels=Kernels(quantised="mxfp8"))),
         "settings.kernels.quantised",
         {"settings": usual()},
     ),
     "narrow 4 bits": (quantised(quantised="nvfp4"), "ffn / tp is 352", {"model": llama(ffn=768)}),
-    "format": (
-        job(settings=usual(kernels=Kernels(quantised="mxfp8", number_format="hybrid"))),
-        "number_format",
-        {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
-    ),
-    "all exact": (
-        quantised(quantised="mxfp8", exact_first=4, exact_last=4),
-        "exact_first",
-        {"settings": usual()},
-    ),
+    "format": (job(settings=usual(kernels=Kernels(quantised="mxfp8", number_format="hybrid"))),
+     "number_format", {"settings": usual(kernels=Kernels(quantised="mxfp8"))}),
+    "all exact": (quantised(quantised="mxfp8", exact_first=4, exact_last=4), "exact_first",
+     {"settings": usual()}),
     "graphs of layers": (quantised(graphs="local"), "kernels.graphs", {"settings": usual()}),
-    "graphs in a pipeline": (
-        quantised(graphs="full_iteration"),
-        "kernels.graphs.*without a pipeline",
-        ALONE,
-    ),
+    "graphs in a pipeline": (quantised(graphs="full_iteration"),
+     "kernels.graphs.*without a pipeline", ALONE),
     "biases": (job(llama(bias=True)), "model.bias", {"model": llama(qkv_bias=True)}),
-    "share of channels": (
-        job(llama(rotary=Rotary(share=0.5))),
-        "model.rotary.share",
-        {"model": llama()},
-    ),
-    "longer samples": (
-        job(llama(rotary=Rotary(scaling="linear", factor=2.0))),
-        "model.rotary.scaling",
-        {"model": llama()},
-    ),
-    "yarn": (
-        job(llama(rotary=Rotary(scaling="yarn", factor=2.0, original=256))),
-        "model.rotary.scaling",
-        {"model": llama()},
-    ),
+    "share of channels": (job(llama(rotary=Rotary(share=0.5))), "model.rotary.share",
+     {"model": llama()}),
+    "longer samples": (job(llama(rotary=Rotary(scaling="linear", factor=2.0))),
+     "model.rotary.scaling", {"model": llama()}),
+    "yarn": (job(llama(rotary=Rotary(scaling="yarn", factor=2.0, original=256))),
+     "model.rotary.scaling", {"model": llama()}),
     "a window": (job(llama(window=Window(size=64))), "model.window", {"model": llama()}),
     "tied in a pipeline": (job(llama(tied=True)), "pp: found 4", ALONE),
     "odd sequence": (job(llama(sequence=511)), "model.sequence", {"model": llama(sequence=510)}),
-    "blocks of queries": (
-        job(llama(sequence=640), settings=usual(cp=2)),
-        "model.sequence.*128 x cp",
-        {"model": llama(sequence=512)},
-    ),
-    "replicas and cp": (
-        job(settings=usual(cp=2, optimizer=OptimizerSettings())),
-        "settings.optimizer.sharding",
-        {"settings": usual(cp=2)},
-    ),
-    "expert degree": (
-        job(deepseek(), settings=usual(ep=3, etp=1)),
-        "settings.ep",
-        {"settings": usual(ep=2, etp=1)},
-    ),
-    "divided experts": (
-        job(deepseek(), settings=usual(ep=2)),
-        "settings.etp",
-        {"settings": usual(ep=2, etp=1)},
-    ),
-    "experts whole without ep": (
-        job(deepseek(), settings=usual(etp=1)),
-        "settings.etp",
-        {"settings": usual(etp=2)},
-    ),
+    "blocks of queries": (job(llama(sequence=640), settings=usual(cp=2)),
+     "model.sequence.*128 x cp", {"model": llama(sequence=512)}),
+    "replicas and cp": (job(settings=usual(cp=2, optimizer=OptimizerSettings())),
+     "settings.optimizer.sharding", {"settings": usual(cp=2)}),
+    "expert degree": (job(deepseek(), settings=usual(ep=3, etp=1)), "settings.ep",
+     {"settings": usual(ep=2, etp=1)}),
+    "divided experts": (job(deepseek(), settings=usual(ep=2)), "settings.etp",
+     {"settings": usual(ep=2, etp=1)}),
+    "experts whole without ep": (job(deepseek(), settings=usual(etp=1)), "settings.etp",
+     {"settings": usual(etp=2)}),
     "latent without norms": (job(deepseek(qk_norm=False)), "model.qk_norm", {"model": deepseek()}),
     "a wide shared expert": (
         job(deepseek(experts=Experts(count=8, top_k=2, ffn=96, shared_ffn=100))),
@@ -211,7 +171,7 @@ REFUSED = REFUSED_BY_BOTH | {
         "model.rotary.magnitude_all",
         {"model": deepseek(rotary=Rotary(scaling="yarn", factor=2, original=256, magnitude_all=1))},
     ),
-}
+}  # fmt: skip
 
 
 @for_each("name", REFUSED)

@@ -25,26 +25,17 @@ def with_optimizer(**changes: object) -> TrainingJob:
 
 # By what is refused: a job, the field that the refusal names, and what repairs the job.
 REFUSED_BY_BOTH: dict[str, Refusal] = {
-    "experts beside products": (
-        job(settings=usual(overlap_experts=True)),
-        "overlap_experts",
-        {"settings": usual()},
-    ),
-    "activations of modules": (
-        job(settings=usual(offload=Offload(modules=("core_attn",)))),
-        "settings.offload.modules",
-        {"settings": usual()},
-    ),
+    "experts beside products": (job(settings=usual(overlap_experts=True)), "overlap_experts",
+     {"settings": usual()}),
+    "activations of modules": (job(settings=usual(offload=Offload(modules=("core_attn",)))),
+     "settings.offload.modules", {"settings": usual()}),
     "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
     "heads": (job(tp=3), "heads", {"tp": 1}),
     "key-value heads": (job(llama(kv_heads=2), tp=4), "kv_heads", {"tp": 2}),
     "learned positions": (job(gpt()), "model.norm", {"model": llama()}),
     "dropout": (job(llama(dropout=0.1)), "model.dropout", {"model": llama()}),
-    "more tokens": (
-        job(llama(prediction_layers=1)),
-        "model.prediction_layers",
-        {"model": llama(), "layout": None},
-    ),
+    "more tokens": (job(llama(prediction_layers=1)), "model.prediction_layers",
+     {"model": llama(), "layout": None}),
     "order": (job(settings=usual(order="tp-cp-ep-pp-dp")), "settings.order", {"settings": usual()}),
     "share of states": (with_optimizer(offload=0.3), "offload", {"settings": usual()}),
     "sgd": (with_optimizer(name="sgd"), "name", {"settings": usual()}),
@@ -60,30 +51,18 @@ REFUSED_BY_BOTH: dict[str, Refusal] = {
         "settings.recompute.layers",
         {"settings": usual(recompute=FULL)},
     ),
-    "parts": (
-        job(settings=usual(recompute=Recompute(granularity="selective", modules=("mlp",)))),
-        "settings.recompute.modules",
-        {"settings": usual()},
-    ),
-    "divided inputs": (
-        job(settings=usual(recompute=replace(FULL, distribute=True))),
-        "settings.recompute.distribute",
-        {"settings": usual(recompute=FULL)},
-    ),
+    "parts": (job(settings=usual(recompute=Recompute(granularity="selective", modules=("mlp",)))),
+     "settings.recompute.modules", {"settings": usual()}),
+    "divided inputs": (job(settings=usual(recompute=replace(FULL, distribute=True))),
+     "settings.recompute.distribute", {"settings": usual(recompute=FULL)}),
     "few micro-batches": (job(global_batch=8), "global_batch", {"global_batch": 16}),
-    "uneven rounds": (
-        job(pp=2, layout=split_layout([2] * 4), global_batch=20),
-        "interleaved",
-        {"global_batch": 16},
-    ),
+    "uneven rounds": (job(pp=2, layout=split_layout([2] * 4), global_batch=20), "interleaved",
+     {"global_batch": 16}),
     "empty stage": (job(layout=read_layout("Et|tttt||tttL")), "layout, stage 2", {"layout": None}),
     "no experts": (job(settings=usual(ep=2)), "settings.ep", {"settings": usual()}),
-    "dropped tokens": (
-        job(deepseek(), settings=usual(kernels=Kernels(capacity=1.0))),
-        "capacity",
-        {"settings": usual()},
-    ),
-}
+    "dropped tokens": (job(deepseek(), settings=usual(kernels=Kernels(capacity=1.0))), "capacity",
+     {"settings": usual()}),
+}  # fmt: skip
 
 
 def check_refusal(export: Callable[[TrainingJob, str], Exported], refusal: Refusal) -> None:

@@ -275,70 +275,46 @@ def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> 
     [
         ("--tp 3", "--tp: found 3, expected a divisor of the model's heads (32); 2 would do"),
         ("--pp 25", "--pp: found 25, expected a divisor of 24 layers, or a layout; 24 would do"),
-        (
-            "--dp 4 --global-batch-size 30",
-            "--global-batch-size: found 30, expected a multiple of micro-batch size x dp = 1 x 4 "
-            "= 4; 32 would do",
-        ),
-        (
-            "--tp 2 --dp 2 --world-size 15",
-            "--world-size: found 15, expected tp x pp x cp x dp = 2 x 1 x 1 x 2; 4 would do",
-        ),
-        (
-            "--tp 2 --world-size 15",
-            "--world-size: found 15, expected a multiple of tp 2 x pp 1 x cp 1 = 2; 16 would do",
-        ),
-        (
-            "--layout Et*25L",
-            "--layout: a layout must have the model's 24 layers, found 25; 'Et*24L' has them",
-        ),
-        (
-            "--pp 4 --layout Et*12|t*12L",
-            "--layout: 2 virtual stages cannot be dealt to 4 ranks (pp); layouts of 4, 8 ... "
-            "stages can, such as 'Et*6|t*6|t*6|t*6L'",
-        ),
+        ("--dp 4 --global-batch-size 30",
+         "--global-batch-size: found 30, expected a multiple of micro-batch size x dp = 1 x 4 "
+         "= 4; 32 would do"),
+        ("--tp 2 --dp 2 --world-size 15",
+         "--world-size: found 15, expected tp x pp x cp x dp = 2 x 1 x 1 x 2; 4 would do"),
+        ("--tp 2 --world-size 15",
+         "--world-size: found 15, expected a multiple of tp 2 x pp 1 x cp 1 = 2; 16 would do"),
+        ("--layout Et*25L",
+         "--layout: a layout must have the model's 24 layers, found 25; 'Et*24L' has them"),
+        ("--pp 4 --layout Et*12|t*12L",
+         "--layout: 2 virtual stages cannot be dealt to 4 ranks (pp); layouts of 4, 8 ... "
+         "stages can, such as 'Et*6|t*6|t*6|t*6L'"),
         ("--layout nonsense", "--layout: pipeline layout 'nonsense': expected E, t, m, L"),
         ("--layout Et*24mL", "--layout: found 1 layers of multi-token prediction (m)"),
         ("--ep 2", "--ep: found 2, expected a model with experts; 1 would do"),
-        (
-            "--recompute none --recompute-layers 2",
-            "--recompute-layers: found --recompute none, expected full",
-        ),
+        ("--recompute none --recompute-layers 2",
+         "--recompute-layers: found --recompute none, expected full"),
         ("--device-memory 80", "--device-memory must have a unit"),
         ("--stage 1", "--stage: found 1, expected one of 0 to 0"),
-        (
-            "--distributed-optimizer --sharding gradients",
-            "--distributed-optimizer: found --sharding gradients too",
-        ),
+        ("--distributed-optimizer --sharding gradients",
+         "--distributed-optimizer: found --sharding gradients too"),
         ("--compat analysis-tool", "--compat analysis-tool: SwiGLU: found off, expected on"),
-        (
-            "--cp 2 --pp 2 --dp 2 --rank-order tp-cp-ep-pp-dp",
-            "--rank-order: found tp-cp-ep-pp-dp, expected tp-cp-ep-dp-pp where tp x cp = 2 is not "
-            "etp x ep = 1; tp-cp-ep-dp-pp would do",
-        ),
-        (
-            "--pp 2 --recompute full --recompute-layers 13",
-            "--recompute-layers: found 13, expected at most the 12 layers of a stage; 12 would do",
-        ),
-        (
-            "--recompute selective --recompute-modules core_atn",
-            "--recompute-modules: found core_atn, expected one of core_attn, moe_act,",
-        ),
+        ("--cp 2 --pp 2 --dp 2 --rank-order tp-cp-ep-pp-dp",
+         "--rank-order: found tp-cp-ep-pp-dp, expected tp-cp-ep-dp-pp where tp x cp = 2 is not "
+         "etp x ep = 1; tp-cp-ep-dp-pp would do"),
+        ("--pp 2 --recompute full --recompute-layers 13",
+         "--recompute-layers: found 13, expected at most the 12 layers of a stage; 12 would do"),
+        ("--recompute selective --recompute-modules core_atn",
+         "--recompute-modules: found core_atn, expected one of core_attn, moe_act,"),
         ("--imbalance inf", "--imbalance: found inf, expected a number of at most 65536"),
-        (
-            "--gpus 8xH100 --precision nvfp4",
-            "--precision: found nvfp4 on H100-80GB, expected one that it has: bf16, fp16, fp32, "
-            "fp8-delayed, fp8-current, fp8-blockwise",
-        ),
+        ("--gpus 8xH100 --precision nvfp4",
+         "--precision: found nvfp4 on H100-80GB, expected one that it has: bf16, fp16, fp32, "
+         "fp8-delayed, fp8-current, fp8-blockwise"),
         (f"--dp {10**20}", f"--dp: found {10**20}, expected a whole number of at most 2147483647"),
-        (
-            "--recompute full --recompute-layers 7",
-            "--recompute-layers: found 7, expected a divisor of the 24 layers of a stage, for "
-            "uniform chunks; 6 would do",
-        ),
+        ("--recompute full --recompute-layers 7",
+         "--recompute-layers: found 7, expected a divisor of the 24 layers of a stage, for "
+         "uniform chunks; 6 would do"),
         ("--cp 3", "--cp: found 3, expected a degree whose product with 2 divides 2048 tokens"),
     ],
-)
+)  # fmt: skip
 def test_one_line_says_what_would_do(ilp_plan: Command, options: str, line: str) -> None:
     done = ilp_plan("analyze", "--model", "gpt3-1.3b", *options.split())
     assert done.code == 2

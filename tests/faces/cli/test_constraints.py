@@ -69,30 +69,21 @@ def test_a_file_says_the_same_and_options_go_before_it(ilp_plan: Command, files:
     [
         (["--tp", "0"], 2, "--tp: found '0', expected a whole number of at least 1, a list as 2,4"),
         (["--recompute", "al"], 2, "--recompute: found 'al', expected some of none, selective"),
-        (
-            ["--without", "x"],
-            2,
-            "--without: found 'x', expected a node of 16xA100-80GB: node0 to n",
-        ),
+        (["--without", "x"], 2,
+         "--without: found 'x', expected a node of 16xA100-80GB: node0 to n"),
         (["--headroom", "2"], 2, "--headroom: must have a unit"),
         (["--headroom", "90GB"], 2, "--headroom: found 90 GB, expected less than the 79.10"),
         (["--max-devices", "4"], 2, "--max-devices: found 4, expected at least 8, the devices of"),
-        (
-            ["--tp", "16", "--pp", "2"],
-            3,
-            "--tp 16: no plan of tiny on 16 devices has it; --tp 4 wo",
-        ),
-        (
-            ["--layout", "1,1", "--pp", "4"],
-            3,
-            "--pp 4, --layout 1,1: no plan of tiny on 16 devices has both; --pp 2 wo",
-        ),
+        (["--tp", "16", "--pp", "2"], 3,
+         "--tp 16: no plan of tiny on 16 devices has it; --tp 4 wo"),
+        (["--layout", "1,1", "--pp", "4"], 3,
+         "--pp 4, --layout 1,1: no plan of tiny on 16 devices has both; --pp 2 wo"),
         (["--layout", "1,1,1"], 2, "--layout: found 3 layers, expected the 2 of tiny; --layout "),
         (["--constraints", "no.toml"], 1, "no.toml: no such file"),
         (["--space", "groups", "--tp", "2"], 2, "--space: found groups with --runtime"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(
     ilp_plan: Command, words: list[str], code: int, line: str
 ) -> None:

@@ -113,15 +113,11 @@ def test_the_log_says_the_job(ilp_plan: Command, folder: Path) -> None:
 BAD = {
     "no steps": ("hello\nworld\n", "found no step of a run, expected iteration lines of"),
     "one step": (log([1.0]), "found one step alone (line 1), expected at least 2"),
-    "two runs": (
-        log([1.0] * 30) + "\n" + log([2.0] * 20),
-        "found 2 runs in one file (steps 1 to 30 from line 1; steps 1 to 20 from line 31), "
-        "expected one: --run 2 takes the last one",
-    ),
-    "no seconds": (
-        "\n".join(f"iteration {n}/ 9 | lm loss: 1.0 |" for n in range(1, 5)),
-        "found steps without seconds",
-    ),
+    "two runs": (log([1.0] * 30) + "\n" + log([2.0] * 20),
+     "found 2 runs in one file (steps 1 to 30 from line 1; steps 1 to 20 from line 31), "
+     "expected one: --run 2 takes the last one"),
+    "no seconds": ("\n".join(f"iteration {n}/ 9 | lm loss: 1.0 |" for n in range(1, 5)),
+     "found steps without seconds"),
     "another unit": (log([4000.0] * 20), "if these are ms: --unit ms"),
     "no GPU": (
         json.dumps({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 1}]}),
@@ -130,7 +126,7 @@ BAD = {
     "pickle": (pickle.dumps(range(3)), "found a pickle that is not read: it names builtins.range"),
     "empty": ("", "found an empty file"),
     "binary": (b"\0\1\2", "found bytes that are no text"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -82,17 +82,13 @@ def test_an_edit_is_noted_by_every_command(
         (lambda i: i.pop("cluster"), "inputs.cluster: found none, expected the cluster that"),
         (lambda i: i.update(cluster=None), "inputs.cluster: found none, expected the cluster that"),
         (lambda i: i.pop("profile"), "inputs.profile: found nothing, expected a profile"),
-        (
-            lambda i: i.update(model=i["cluster"], cluster=i["model"]),
-            "found a cluster, which --cluster takes, expected a model",
-        ),
+        (lambda i: i.update(model=i["cluster"], cluster=i["model"]),
+         "found a cluster, which --cluster takes, expected a model"),
         (lambda i: i["model"].pop("name"), "inputs.model.name: found nothing, expected a text"),
-        (
-            lambda i: i["cluster"].update(sha256=None, text=i["cluster"].pop("text") + "#"),
-            "inputs.cluster.sha256: found null, expected",
-        ),
+        (lambda i: i["cluster"].update(sha256=None, text=i["cluster"].pop("text") + "#"),
+         "inputs.cluster.sha256: found null, expected"),
     ],
-)
+)  # fmt: skip
 def test_what_is_gone_or_in_another_place_is_one_line(
     ilp_plan: Command, saved: Path, command: str, change: Edit, words: str
 ) -> None:

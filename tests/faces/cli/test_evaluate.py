@@ -290,18 +290,12 @@ def test_a_claimed_bound_above_the_time_is_an_error(ilp_plan: Command, saved: Pa
         (lambda d: d["result"].update(bound_s=1e9), "result.bound_s: found 1000000000.0, expected"),
         (lambda d: d["result"].update(gap=0.5), "result.gap: found 0.5, expected 0.01"),
         (lambda d: d["result"].update(status="optimal"), "result.status: found optimal, expected"),
-        (
-            lambda d: d["certificate"].update(parts(1, 2, 4, 8, 16, 8)),
-            "certificate.parts: found micro_batch 8 2 times, expected once",
-        ),
-        (
-            lambda d: d["certificate"].update(parts(1, 2, 4, 8, 16, 32)),
-            "certificate.parts: found micro_batch 32, expected none of that name",
-        ),
-        (
-            lambda d: d["certificate"].update(parts(1, 2, 4, 16)),
-            "certificate.parts: found no micro_batch 8, expected all",
-        ),
+        (lambda d: d["certificate"].update(parts(1, 2, 4, 8, 16, 8)),
+         "certificate.parts: found micro_batch 8 2 times, expected once"),
+        (lambda d: d["certificate"].update(parts(1, 2, 4, 8, 16, 32)),
+         "certificate.parts: found micro_batch 32, expected none of that name"),
+        (lambda d: d["certificate"].update(parts(1, 2, 4, 16)),
+         "certificate.parts: found no micro_batch 8, expected all"),
         (
             lambda d: (
                 d["inputs"].update(micro_batch_sizes=[4]) or d["certificate"].update(parts(4, 8))
@@ -309,7 +303,7 @@ def test_a_claimed_bound_above_the_time_is_an_error(ilp_plan: Command, saved: Pa
             "certificate.parts: found micro_batch 8, expected none of that name",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_true_is_remarked_on(
     ilp_plan: Command, saved: Path, damage: Callable[[dict[str, Any]], object], words: str
 ) -> None:

@@ -83,22 +83,16 @@ def test_a_table_of_constraints_and_other_options_go_with_it(ilp_plan: Command, 
         (["--keep", "tiny.toml:stage0"], "tiny.toml: found a model or a cluster in TOML, exp"),
         (["--keep", "plan.json:stage2"], "--keep: found stage2, expected stage0 to stage1, which"),
         (["--keep", "o.json:stage0"], "--keep: found o.json, a plan that is for no training sys"),
-        (
-            ["--keep", "plan.json:stage0", "--gpus", "8xA100-80GB"],
-            "--keep: found plan.json:stage0 of another cluster, 2 nodes of 8 x A100-80GB, expected "
-            "a plan for 1 node of 8 x A100-80GB",
-        ),
-        (
-            ["--keep", "plan.json:stage0", "--model", "gpt3-350m"],
-            "--keep: found plan.json:stage0 of another model, tiny of 2 layers, expected a pl",
-        ),
-        (
-            ["--keep", "plan.json:stage0", "--space", "groups"],
-            "--keep plan.json:stage0: expected --runtime megatron, found groups",
-        ),
+        (["--keep", "plan.json:stage0", "--gpus", "8xA100-80GB"],
+         "--keep: found plan.json:stage0 of another cluster, 2 nodes of 8 x A100-80GB, expected "
+         "a plan for 1 node of 8 x A100-80GB"),
+        (["--keep", "plan.json:stage0", "--model", "gpt3-350m"],
+         "--keep: found plan.json:stage0 of another model, tiny of 2 layers, expected a pl"),
+        (["--keep", "plan.json:stage0", "--space", "groups"],
+         "--keep plan.json:stage0: expected --runtime megatron, found groups"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
+)  # fmt: skip
 def test_what_cannot_be_kept_is_refused_in_one_line(
     ilp_plan: Command, words: list[str], line: str
 ) -> None:

@@ -26,23 +26,10 @@ def test_help_names_every_command(ilp_plan: Callable[..., Done]) -> None:
 
 
 OPTIONS = {
-    "--model",
-    "--cluster",
-    "--profile",
-    "--cost-model",
-    "--global-batch-size",
-    "--micro-batch-size",
-    "--memory-limit",
-    "--max-stages",
-    "--time-limit",
-    "--gap",
-    "--require-gap",
-    "--solver",
-    "--workers",
-    "--seed",
-    "--output",
-    "--json",
-}
+    "--model", "--cluster", "--profile", "--cost-model", "--global-batch-size",
+    "--micro-batch-size", "--memory-limit", "--max-stages", "--time-limit", "--gap",
+    "--require-gap", "--solver", "--workers", "--seed", "--output", "--json",
+}  # fmt: skip
 
 
 def test_help_of_solve_has_every_option(ilp_plan: Callable[..., Done]) -> None:

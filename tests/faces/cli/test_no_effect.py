@@ -19,10 +19,8 @@ ROOM = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["solve", "--runtime", "megatron", *JOB, "--clusterfile", "any.json"],
-            "--clusterfile: found any.json with --runtime megatron",
-        ),
+        (["solve", "--runtime", "megatron", *JOB, "--clusterfile", "any.json"],
+         "--clusterfile: found any.json with --runtime megatron"),
         (["solve", *JOB, "--reproducible"], "--reproducible: found no --output, expected the file"),
         (["solve", *JOB, "--check"], "--check: found no --output, expected an --output"),
         (["analyze", *JOB, "--accept-changed"], "--accept-changed: expected a PLAN, whose inputs"),
@@ -30,13 +28,11 @@ ROOM = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
         (["analyze", *JOB, "--dispatcher", "flex"], "--dispatcher: found gpt3-1.3b, which has no"),
         (["analyze", *JOB, "--grouped-experts"], "--grouped-experts: found gpt3-1.3b, which has"),
         (["analyze", *JOB, "--cp-comm", "a2a"], "--cp-comm: found --cp 1, expected more for a2a"),
-        (
-            ["analyze", "--model", "llama3-8b", "--compat", "analysis-tool", "--stage", "0"],
-            "--stage: found --compat too, whose report has no stages",
-        ),
+        (["analyze", "--model", "llama3-8b", "--compat", "analysis-tool", "--stage", "0"],
+         "--stage: found --compat too, whose report has no stages"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value),
-)
+)  # fmt: skip
 def test_what_goes_with_something_else_is_refused(
     ilp_plan: Command, arguments: list[str], words: str
 ) -> None:
@@ -63,22 +59,16 @@ AMP = ["solve", "--profile", "amp:amp.json", "--cost-model", "amp"]
     ("arguments", "words"),
     [
         (["solve", *DP, "--seed", "0"], "--seed: found 0 with dp, which draws nothing"),
-        (
-            [*AMP, "--solver", "dp", "--workers", "2"],
-            "--workers: found 2 with dp, which plans of space amp in one thread",
-        ),
+        ([*AMP, "--solver", "dp", "--workers", "2"],
+         "--workers: found 2 with dp, which plans of space amp in one thread"),
         ([*AMP, "--memory-rule", "device"], "--memory-rule device: found it with --cost-model amp"),
-        (
-            ["solve", *DP, "--space", "groups", "--placement", "default"],
-            "--placement default: found it with --space groups, expected none: a choice of",
-        ),
-        (
-            ["solve", *DP, "--runtime", "megatron", "--placement", "default"],
-            "--placement default: found it with --runtime megatron, expected none: a choice of",
-        ),
+        (["solve", *DP, "--space", "groups", "--placement", "default"],
+         "--placement default: found it with --space groups, expected none: a choice of"),
+        (["solve", *DP, "--runtime", "megatron", "--placement", "default"],
+         "--placement default: found it with --runtime megatron, expected none: a choice of"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value),
-)
+)  # fmt: skip
 def test_choices_that_change_nothing_are_refused(
     ilp_plan: Command, tiny: list[str], folder: Path, arguments: list[str], words: str
 ) -> None:

@@ -37,16 +37,8 @@ QUICK = {
         ]
     ],
     "fit": ["fit", "llama3-8b", "--cluster", "a100-4x8", "--time-limit", "1"],
-    "doctor": [
-        "doctor",
-        "steps.csv",
-        "--model",
-        "llama3-8b",
-        "--cluster",
-        "a100-4x8",
-        "--time-limit",
-        "0",
-    ],
+    "doctor": ["doctor", "steps.csv", "--model", "llama3-8b", "--cluster", "a100-4x8",
+     "--time-limit", "0"],
     "tune": ["tune", "llama3-8b", "--cluster", "a100-4x8", "--ask", "--time-limit", "1"],
     "why": ["why", "plan.json", "--time-limit", "1", "--workers", "1"],
     "replan": ["replan", "plan.json", "--time-limit", "1"],
@@ -54,7 +46,7 @@ QUICK = {
     "import": ["import", "aceso", "tiny.toml", "--output", "imported.json"],
     "compare": ["compare", "plan.json", "--solvers", "dp", "--time-limit", "1"],
     "mcp": ["mcp"],
-}
+}  # fmt: skip
 
 
 def numbers(command: str) -> Iterator[tuple[str, type]]:

@@ -93,15 +93,11 @@ def test_ten_million_points_have_to_be_confirmed(ilp_plan: Command, at_once: AtO
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (
-            ("--vary", "glob_batch=1"),
-            "--vary: found 'glob_batch', which is no field; did you mean 'global_batch'?",
-        ),
+        (("--vary", "glob_batch=1"),
+         "--vary: found 'glob_batch', which is no field; did you mean 'global_batch'?"),
         (("--vary", "tp"), "--vary: found 'tp', expected a field and its values, as in "),
-        (
-            ("--vary", "global_batch=0,8"),
-            "--global-batch-size: found '0', expected a whole number of at least 1",
-        ),
+        (("--vary", "global_batch=0,8"),
+         "--global-batch-size: found '0', expected a whole number of at least 1"),
         (("--vary", "tp=a,b"), "--tp: found 'a', expected a whole number of at least 1, a list "),
         (("--output", "s.txt"), "--output: found 's.txt', expected a name that ends in .csv or "),
         (("--plot", "s.gif"), "--plot: found 's.gif', expected a name that ends in .png or .svg"),
@@ -111,7 +107,7 @@ def test_ten_million_points_have_to_be_confirmed(ilp_plan: Command, at_once: AtO
         (("--cluster", "a100-4x8"), "--gpus: found 8,16xH100 and --cluster a100-4x8, expected one"),
         (("--vary", "cluster=a100-4x8"), "--vary: found cluster beside gpus, expected one of"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_one_line(
     ilp_plan: Command, at_once: AtOnce, words: tuple[str, ...], line: str
 ) -> None:

@@ -17,22 +17,12 @@ WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # arguments, many of the same name; and the helps of options.
 OWN = (
     *(
-        "faces/api",
-        "faces/cli",
-        "faces/report",
-        "faces/tools",
-        "formats/captured",
-        "formats/imported",
-        "formats/imports",
-        "formats/peft.py",
-        "formats/megatron",
-        "formats/schedulers",
-        "inputs/table",
-        "settings/table",
-        "peers/analysis_tool",
+        "faces/api", "faces/cli", "faces/report", "faces/tools", "formats/captured",
+        "formats/imported", "formats/imports", "formats/peft.py", "formats/megatron",
+        "formats/schedulers", "inputs/table", "settings/table", "peers/analysis_tool",
     ),
     "profiler/commands",
-)
+)  # fmt: skip
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
@@ -91,19 +81,15 @@ def test_every_parameter_has_an_option() -> None:
     ("message", "line"),
     [
         ("max_tp: must be at least 1, found 0", "--max-tp: must be at least 1, found 0"),
-        (
-            "`cost_model=amp`: expected `space=amp`, or no `model`",
-            "--cost-model amp: expected --space amp, or no --model",
-        ),
+        ("`cost_model=amp`: expected `space=amp`, or no `model`",
+         "--cost-model amp: expected --space amp, or no --model"),
         ("model 'x': `ilp-plan solve` reads `nothing=at all`",) * 2,
         ("a.toml: hidden: found 3", "a.toml: hidden: found 3"),
         ("`hostfile`: expected a `clusterfile`", "--hostfile: expected a --clusterfile"),
         ("hostfile: line 1: found nothing", "hostfile: line 1: found nothing"),
-        (
-            "`max_cp=2`: expected `space=megatron`, found planner",
-            "--max-cp 2: expected --runtime megatron, found planner",
-        ),
+        ("`max_cp=2`: expected `space=megatron`, found planner",
+         "--max-cp 2: expected --runtime megatron, found planner"),
     ],
-)
+)  # fmt: skip
 def test_messages_in_the_words_of_the_command_line(message: str, line: str) -> None:
     assert as_typed(message) == line

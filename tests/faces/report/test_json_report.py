@@ -12,18 +12,9 @@ from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem, make_result
 
 PROMISED = {
-    "status",
-    "stopped_by",
-    "objective_s",
-    "bound_s",
-    "gap",
-    "bound_source",
-    "confirmed_by",
-    "wall_s",
-    "solver",
-    "seed",
-    "stages",
-}
+    "status", "stopped_by", "objective_s", "bound_s", "gap", "bound_source", "confirmed_by",
+    "wall_s", "solver", "seed", "stages",
+}  # fmt: skip
 
 
 def test_a_result_has_all_that_is_promised(tmp_path: Path) -> None:

@@ -141,21 +141,10 @@ def test_as_bash_reads_it(name: str) -> None:
 
 PIECES = st.sampled_from(
     [
-        "a",
-        "--b",
-        " ",
-        "  ",
-        "${A}",
-        '"$A"',
-        "'$A'",
-        "${B}",
-        '"${B} x"',
-        "\\$",
-        "''",
-        '""',
+        "a", "--b", " ", "  ", "${A}", '"$A"', "'$A'", "${B}", '"${B} x"', "\\$", "''", '""',
         "${N:-d}",
     ]
-)
+)  # fmt: skip
 
 
 @given(st.lists(st.lists(PIECES, min_size=1, max_size=6), min_size=12, max_size=12))

@@ -351,20 +351,16 @@ def test_bytes_of_states(flags: str, expected: tuple[int, int, int]) -> None:
         ("python pretrain_t5.py --num-layers 2", "trains T5, expected one that trains decoder"),
         ("torchrun --nproc_per_node gpu pretrain_gpt.py", "--nproc_per_node: found gpu, which"),
         (f"{SMALL} --model-type t5", "--model-type: .* no such argument any more"),
-        (
-            f"{SMALL} --hybrid-layer-pattern M-M-",
-            "--hybrid-layer-pattern: found 4 layers, expected --num-layers",
-        ),
+        (f"{SMALL} --hybrid-layer-pattern M-M-",
+         "--hybrid-layer-pattern: found 4 layers, expected --num-layers"),
         (f"{SMALL} --spec my.module spec", "--spec: found a model of its own"),
         (f"{SMALL} --cp-comm-type p2p a2a", "--cp-comm-type: found a2a, p2p in different"),
         (f"{SMALL} --optimizer soap", "--optimizer: found soap"),
-        (
-            "--micro-batch-size 1 --use-checkpoint-args --load here",
-            r"--num-layers: found none, .* that the checkpoint has .* \(and 4 more\)",
-        ),
+        ("--micro-batch-size 1 --use-checkpoint-args --load here",
+         r"--num-layers: found none, .* that the checkpoint has .* \(and 4 more\)"),
         ("'", "not a command line"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_launch(line: str, message: str) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         job_of_arguments(read_arguments(line))

@@ -75,34 +75,23 @@ def test_a_line_with_the_changes_says_the_other_job(data: st.DataObject) -> None
     ("line", "other", "text"),
     [
         ("", {"micro_batch": 4}, "--micro-batch-size 4"),
-        (
-            "--recompute-activations",
-            {"recompute": Recompute(granularity="full", method="uniform", layers=1)},
-            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1, "
-            "without --recompute-activations",
-        ),
+        ("--recompute-activations",
+         {"recompute": Recompute(granularity="full", method="uniform", layers=1)},
+         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1, "
+         "without --recompute-activations"),
         ("--recompute-activations", {"recompute": Recompute()}, "without --recompute-activations"),
-        (
-            "--num-layers-per-virtual-pipeline-stage 1",
-            {"layout": even_layout(8, 2, 2)},
-            "--num-virtual-stages-per-pipeline-rank 2, without "
-            "--num-layers-per-virtual-pipeline-stage",
-        ),
-        (
-            "--decoder-first-pipeline-num-layers 3",
-            {"layout": split_layout([5, 3])},
-            "--pipeline-model-parallel-layout 'Et*5|t*3L', without "
-            "--decoder-first-pipeline-num-layers",
-        ),
+        ("--num-layers-per-virtual-pipeline-stage 1", {"layout": even_layout(8, 2, 2)},
+         "--num-virtual-stages-per-pipeline-rank 2, without "
+         "--num-layers-per-virtual-pipeline-stage"),
+        ("--decoder-first-pipeline-num-layers 3", {"layout": split_layout([5, 3])},
+         "--pipeline-model-parallel-layout 'Et*5|t*3L', without "
+         "--decoder-first-pipeline-num-layers"),
         ("", {"dp": 4}, "16 GPUs"),
-        (
-            "",
-            {"offload": Offload(modules=("core_attn",))},
-            "--fine-grained-activation-offloading --offload-modules core_attn, with "
-            "NVTE_CPU_OFFLOAD_V1=1 set",
-        ),
+        ("", {"offload": Offload(modules=("core_attn",))},
+         "--fine-grained-activation-offloading --offload-modules core_attn, with "
+         "NVTE_CPU_OFFLOAD_V1=1 set"),
     ],
-)
+)  # fmt: skip
 def test_words_that_say_the_same_go(line: str, other: dict[str, object], text: str) -> None:
     assert str(change_of(f"{LINE} {line}", **other)) == text
 

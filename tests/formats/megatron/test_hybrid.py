@@ -90,24 +90,18 @@ def test_pipes_and_earlier_names_are_read():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            "--hybrid-layer-pattern MX",
-            r"--hybrid-layer-pattern: found layers X, expected \* - E G M",
-        ),
+        ("--hybrid-layer-pattern MX",
+         r"--hybrid-layer-pattern: found layers X, expected \* - E G M"),
         ("--hybrid-layer-pattern ME", r"--num-experts: found none, and layers of experts \(E\) in"),
-        (
-            "--hybrid-override-pattern M- --num-experts 4",
-            "--num-experts: found 4, and none in M- of --hybrid-override-pattern",
-        ),
+        ("--hybrid-override-pattern M- --num-experts 4",
+         "--num-experts: found 4, and none in M- of --hybrid-override-pattern"),
         ("--hybrid-layer-pattern M- --num-layers 3", "found 2 layers, expected --num-layers"),
         ("--hybrid-layer-pattern M-/M", "found prediction by M"),
         ("--num-layers 4 --linear-attention-freq 2", "found none, expected"),
-        (
-            "--num-layers 4 --experimental-attention-variant gated_delta_net",
-            "--linear-attention-freq: found none",
-        ),
+        ("--num-layers 4 --experimental-attention-variant gated_delta_net",
+         "--linear-attention-freq: found none"),
     ],
-)
+)  # fmt: skip
 def test_other_patterns_are_refused(more, message):
     line = LINE.replace("--spec megatron.core.models.hybrid.hybrid_layer_specs", "")
     line = line.replace("hybrid_stack_spec", "")

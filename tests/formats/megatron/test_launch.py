@@ -150,21 +150,15 @@ def test_virtual_stages_and_orders() -> None:
     [
         ({"global_batch": 63}, "^global_batch: Megatron cannot run it: --global-batch-size.*64"),
         ({"tp": 3, "settings": Settings()}, "^tp: Megatron cannot run it: --num-attention-heads"),
-        (
-            {"settings": usual(recompute=Recompute(granularity="full", method="block", layers=9))},
-            "^settings.recompute: Megatron cannot run it: --recompute-num-layers.*without a word",
-        ),
-        (
-            {"pp": 2, "global_batch": 12, "layout": split_layout([2, 2, 2, 2])},
-            "interleaved schedule.*fails in the first iteration",
-        ),
-        (
-            {"settings": usual(kernels=Kernels(implementation="local"))},
-            "^Megatron has no arguments for kernels.attention",
-        ),
+        ({"settings": usual(recompute=Recompute(granularity="full", method="block", layers=9))},
+         "^settings.recompute: Megatron cannot run it: --recompute-num-layers.*without a word"),
+        ({"pp": 2, "global_batch": 12, "layout": split_layout([2, 2, 2, 2])},
+         "interleaved schedule.*fails in the first iteration"),
+        ({"settings": usual(kernels=Kernels(implementation="local"))},
+         "^Megatron has no arguments for kernels.attention"),
         ({"dp": 3, "global_batch": 48, "pp": 2, "layout": None}, "^devices: found 12 ranks on"),
     ],
-)
+)  # fmt: skip
 def test_what_megatron_cannot_run(changes: dict[str, object], message: str) -> None:
     with pytest.raises(PlanError, match=message) as caught:
         export_megatron(job(**changes), "x")

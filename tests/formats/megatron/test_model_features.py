@@ -23,14 +23,10 @@ from tests.training_jobs import deepseek, gpt, job, llama
 
 ROUTED = {"count": 8, "top_k": 2, "ffn": 96, "shared_ffn": 96}
 SAID = {
-    "llama 3": (
-        llama(rotary=Rotary(base=500000.0, scaling="llama3", factor=32.0, original=8192)),
-        "--rotary-base 500000 --use-rope-scaling --rope-scaling-factor 32.0",
-    ),
-    "linear": (
-        llama(rotary=Rotary(scaling="linear", factor=4.0)),
-        "--rotary-seq-len-interpolation-factor 4",
-    ),
+    "llama 3": (llama(rotary=Rotary(base=500000.0, scaling="llama3", factor=32.0, original=8192)),
+     "--rotary-base 500000 --use-rope-scaling --rope-scaling-factor 32.0"),
+    "linear": (llama(rotary=Rotary(scaling="linear", factor=4.0)),
+     "--rotary-seq-len-interpolation-factor 4"),
     "yarn": (
         llama(
             rotary=Rotary(base=150000.0, scaling="yarn", factor=32.0, original=4096, rounded=False)
@@ -43,35 +39,25 @@ SAID = {
         deepseek(rotary=Rotary(scaling="yarn", factor=40.0, original=4096, magnitude_all=1.0)),
         "--rotary-scaling-factor 40.0 --mscale-all-dim 1.0",
     ),
-    "partial": (
-        llama(rotary=Rotary(share=0.5), epsilon=1e-6, one_plus=True),
-        "--norm-epsilon 1e-06 --apply-layernorm-1p --rotary-percent 0.5",
-    ),
+    "partial": (llama(rotary=Rotary(share=0.5), epsilon=1e-6, one_plus=True),
+     "--norm-epsilon 1e-06 --apply-layernorm-1p --rotary-percent 0.5"),
     "some layers without positions": (llama(rotary=Rotary(none_every=4)), "--no-rope-freq 4"),
     "squared": (gpt(activation="relu2", bias=False), "--squared-relu"),
-    "windows": (
-        llama(window=Window(size=128, full_every=2), sinks=True),
-        "--softmax-type learnable --window-size 127,0 --window-attn-skip-freq 2",
-    ),
-    "windows in some": (
-        llama(window=Window(size=64, windowed_in=(True, *(False,) * 7))),
-        "--window-size 63,0 --window-attn-skip-freq ([1]+[0]*7)",
-    ),
+    "windows": (llama(window=Window(size=128, full_every=2), sinks=True),
+     "--softmax-type learnable --window-size 127,0 --window-attn-skip-freq 2"),
+    "windows in some": (llama(window=Window(size=64, windowed_in=(True, *(False,) * 7))),
+     "--window-size 63,0 --window-attn-skip-freq ([1]+[0]*7)"),
     "queries by their length": (llama(qk_norm=True, qk_norm_of="l2"), "--qk-l2-norm"),
-    "clamped": (
-        llama(activation="quick_gelu", clamp=7.0, offset=1.0),
-        "--quick-geglu --activation-func-clamp-value 7.0 --glu-linear-offset 1.0",
-    ),
+    "clamped": (llama(activation="quick_gelu", clamp=7.0, offset=1.0),
+     "--quick-geglu --activation-func-clamp-value 7.0 --glu-linear-offset 1.0"),
     "balanced by a bias": (
         llama(experts=Experts(**ROUTED, score="sigmoid", correction=True, scale=2.5)),
         "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
         "--moe-router-topk-scaling-factor 2.5",
     ),
-    "gated shared expert": (
-        llama(experts=Experts(**ROUTED, shared_gate=True, normed=False)),
-        "--moe-router-pre-softmax --moe-shared-expert-gate",
-    ),
-}
+    "gated shared expert": (llama(experts=Experts(**ROUTED, shared_gate=True, normed=False)),
+     "--moe-router-pre-softmax --moe-shared-expert-gate"),
+}  # fmt: skip
 
 
 def alone(model: Decoder):

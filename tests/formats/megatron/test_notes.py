@@ -27,34 +27,24 @@ def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
     [
         ("--fp8-format hybrid", ()),
         ("--fp8-format hybrid --transformer-impl local", ("local modules do without",)),
-        (
-            "--fp8-format e4m3 --fp8-recipe custom --fp8-quantizer-factory mine.factory",
-            ("a recipe of one's own",),
-        ),
-        (
-            "--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16",
-            ("memory of layers that stay as they are; counted as quantised",),
-        ),
-        (
-            "--fp8-format hybrid --tensor-model-parallel-size 2 --sequence-parallel",
-            ("inputs gathered quantised",),
-        ),
+        ("--fp8-format e4m3 --fp8-recipe custom --fp8-quantizer-factory mine.factory",
+         ("a recipe of one's own",)),
+        ("--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16",
+         ("memory of layers that stay as they are; counted as quantised",)),
+        ("--fp8-format hybrid --tensor-model-parallel-size 2 --sequence-parallel",
+         ("inputs gathered quantised",)),
         ("--cpu-offloading-num-layers 1", ()),
-        (
-            "--fine-grained-activation-offloading --offload-modules core_attn "
-            "--fine-grained-offloading-max-inflight-offloads 2",
-            ("--fine-grained-offloading-max-inflight-offloads: not counted: its cap",),
-        ),
+        ("--fine-grained-activation-offloading --offload-modules core_attn "
+         "--fine-grained-offloading-max-inflight-offloads 2",
+         ("--fine-grained-offloading-max-inflight-offloads: not counted: its cap",)),
         ("--optimizer-cpu-offload --use-precision-aware-optimizer", ()),
         ("--cuda-graph-impl local", ("--cuda-graph-impl: not counted: memory of graphs",)),
         ("--enable-cuda-graph", ("--enable-cuda-graph: not counted: memory of graphs",)),
-        (
-            "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap "
-            "--disable-tp-comm-overlap-ag",
-            ("userbuffers", "--no-tp-comm-overlap-ag: not counted: counted as overlapped"),
-        ),
+        ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap "
+         "--disable-tp-comm-overlap-ag",
+         ("userbuffers", "--no-tp-comm-overlap-ag: not counted: counted as overlapped")),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_counted(more: str, noted: tuple[str, ...]) -> None:
     found = notes(f"--seq-length 64 {more}")
     assert len(found) == len(noted)

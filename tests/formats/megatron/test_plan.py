@@ -115,16 +115,12 @@ def core(s, i, name):
     [
         (lambda s, i, name: {}, Recompute()),
         (core, Recompute(granularity="selective")),
-        (
-            lambda s, i, name: {"recompute": True},
-            Recompute(granularity="full", method="uniform", layers=1),
-        ),
-        (
-            lambda s, i, name: {"recompute": i < 14 if s == 0 else 27 <= i < 40},
-            Recompute(granularity="full", method="block", layers=1),
-        ),
+        (lambda s, i, name: {"recompute": True},
+         Recompute(granularity="full", method="uniform", layers=1)),
+        (lambda s, i, name: {"recompute": i < 14 if s == 0 else 27 <= i < 40},
+         Recompute(granularity="full", method="block", layers=1)),
     ],
-)
+)  # fmt: skip
 def test_plans_of_operators_with_uniform_choices(change, expected):
     job = job_of_plan(operators((0, 3, 6), change=change), MODEL, CLUSTER)
     assert describe_job(job).startswith("tp 2, dp 1, pp 2, micro-batch 2, layout Et*2|t*2L")
@@ -137,53 +133,29 @@ def test_plans_of_operators_with_uniform_choices(change, expected):
 @for_each(
     ("plan", "field", "limit"),
     [
-        (
-            groups([(0, 3, [(0, 1)], [2]), (3, 6, [(2,), (3,)], [1, 1])]),
-            "stages[1].tp: found 1",
-            "has one --tensor-model-parallel-size for all stages (2 in stage 0)",
-        ),
-        (
-            groups([(0, 3, [(0,), (1,)], [1, 1]), (3, 6, [(2,)], [2])]),
-            "stages[1].dp: found 1",
-            "has one data-parallel size for all stages (2 in stage 0)",
-        ),
-        (
-            groups([(0, 6, [(0,), (1,), (2,), (3,)], [3, 3, 1, 1])], batches=1),
-            "stages[0].samples: found 1, 3",
-            "has one --micro-batch-size for all replicas and stages",
-        ),
-        (
-            groups([(0, 6, [(0,), (2, 3)], [1, 1])]),
-            "stages[0].tp: found 1 and 2",
-            "has one --tensor-model-parallel-size for all replicas",
-        ),
-        (
-            groups([(0, 3, [(0, 2)], [2]), (3, 6, [(1, 3)], [2])]),
-            "stages.devices: found another order",
-            "gives consecutive ranks to the devices of a node",
-        ),
-        (
-            operators((0, 3, 6), change=lambda s, i, name: {"tp": 1, "dp": 2} if i == 30 else {}),
-            "stages[1].strategies[3].tp: found 1",
-            "has one --tensor-model-parallel-size for all layers and stages (2 in stage 0)",
-        ),
-        (
-            operators((0, 3, 6), change=lambda s, i, name: {"split": int(i == 2)}),
-            "stages[0].strategies[2].split: found 1",
-            "splits every product in its own dimension only",
-        ),
-        (
-            operators((0, 3, 6), change=lambda s, i, name: {"recompute": s == 0}),
-            "stages.strategies.recompute: found other operators",
-            "computes again attention's core of all layers",
-        ),
-        (
-            operators((0, 6), tp=1, dp=4, micro_batch=2),
-            "micro_batch: found 2",
-            "has one --micro-batch-size for all 4 replicas",
-        ),
+        (groups([(0, 3, [(0, 1)], [2]), (3, 6, [(2,), (3,)], [1, 1])]), "stages[1].tp: found 1",
+         "has one --tensor-model-parallel-size for all stages (2 in stage 0)"),
+        (groups([(0, 3, [(0,), (1,)], [1, 1]), (3, 6, [(2,)], [2])]), "stages[1].dp: found 1",
+         "has one data-parallel size for all stages (2 in stage 0)"),
+        (groups([(0, 6, [(0,), (1,), (2,), (3,)], [3, 3, 1, 1])], batches=1),
+         "stages[0].samples: found 1, 3", "has one --micro-batch-size for all replicas and stages"),
+        (groups([(0, 6, [(0,), (2, 3)], [1, 1])]), "stages[0].tp: found 1 and 2",
+         "has one --tensor-model-parallel-size for all replicas"),
+        (groups([(0, 3, [(0, 2)], [2]), (3, 6, [(1, 3)], [2])]),
+         "stages.devices: found another order", "gives consecutive ranks to the devices of a node"),
+        (operators((0, 3, 6), change=lambda s, i, name: {"tp": 1, "dp": 2} if i == 30 else {}),
+         "stages[1].strategies[3].tp: found 1",
+         "has one --tensor-model-parallel-size for all layers and stages (2 in stage 0)"),
+        (operators((0, 3, 6), change=lambda s, i, name: {"split": int(i == 2)}),
+         "stages[0].strategies[2].split: found 1",
+         "splits every product in its own dimension only"),
+        (operators((0, 3, 6), change=lambda s, i, name: {"recompute": s == 0}),
+         "stages.strategies.recompute: found other operators",
+         "computes again attention's core of all layers"),
+        (operators((0, 6), tp=1, dp=4, micro_batch=2), "micro_batch: found 2",
+         "has one --micro-batch-size for all 4 replicas"),
     ],
-)
+)  # fmt: skip
 def test_refusals_name_field_limit_and_a_plan_that_runs(plan, field, limit):
     with pytest.raises(PlanError) as error:
         job_of_plan(plan, MODEL, CLUSTER, ASKED)

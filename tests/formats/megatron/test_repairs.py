@@ -13,20 +13,14 @@ from ilp_planner.formats.megatron.rules import check_arguments
 
 few = st.sampled_from
 OPTIONS = (
-    "--num-virtual-stages-per-pipeline-rank 2",
-    "--num-virtual-stages-per-pipeline-rank 3",
-    "--num-layers-per-virtual-pipeline-stage 2",
-    "--account-for-embedding-in-pipeline-split",
-    "--account-for-loss-in-pipeline-split",
-    "--decoder-first-pipeline-num-layers 2",
-    "--sequence-parallel",
-    "--num-experts 6 --disable-bias-linear --expert-model-parallel-size 4",
-    "--group-query-attention --num-query-groups 3",
-    "--ffn-hidden-size 258",
+    "--num-virtual-stages-per-pipeline-rank 2", "--num-virtual-stages-per-pipeline-rank 3",
+    "--num-layers-per-virtual-pipeline-stage 2", "--account-for-embedding-in-pipeline-split",
+    "--account-for-loss-in-pipeline-split", "--decoder-first-pipeline-num-layers 2",
+    "--sequence-parallel", "--num-experts 6 --disable-bias-linear --expert-model-parallel-size 4",
+    "--group-query-attention --num-query-groups 3", "--ffn-hidden-size 258",
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 5",
-    "--overlap-param-gather",
-    "--pipeline-model-parallel-layout Et*4|t*5L",
-)
+    "--overlap-param-gather", "--pipeline-model-parallel-layout Et*4|t*5L",
+)  # fmt: skip
 
 
 @st.composite

@@ -150,56 +150,36 @@ def test_a_job_of_slurm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            f"TP=2\ntorchrun pretrain_gpt.py {MODEL} \\\n --tensor-model-parallel-size $TPP",
-            r"line 3: variable TPP is not set \(in the value of --tensor-model-parallel-size\): "
-            "expected its value: --set TPP=VALUE",
-        ),
-        (
-            f"ARGS='{MODEL}'\nARGS+=\" --micro-batch-size $MBS\"\ntorchrun pretrain_gpt.py $ARGS",
-            r"line 2: variable MBS is not set \(in the value of --micro-batch-size\)",
-        ),
-        (
-            f"torchrun pretrain_gpt.py {MODEL} $EXTRA",
-            r"line 1: --micro-batch-size: found none; not set, and so read as nothing: \$EXTRA: "
-            "--set EXTRA=VALUE",
-        ),
+        (f"TP=2\ntorchrun pretrain_gpt.py {MODEL} \\\n --tensor-model-parallel-size $TPP",
+         r"line 3: variable TPP is not set \(in the value of --tensor-model-parallel-size\): "
+         "expected its value: --set TPP=VALUE"),
+        (f"ARGS='{MODEL}'\nARGS+=\" --micro-batch-size $MBS\"\ntorchrun pretrain_gpt.py $ARGS",
+         r"line 2: variable MBS is not set \(in the value of --micro-batch-size\)"),
+        (f"torchrun pretrain_gpt.py {MODEL} $EXTRA",
+         r"line 1: --micro-batch-size: found none; not set, and so read as nothing: \$EXTRA: "
+         "--set EXTRA=VALUE"),
         (f"torchrun --nproc_per_node $GPUS pretrain_gpt.py {MODEL}", "variable GPUS is not set"),
-        (
-            f"N=$1\ntorchrun pretrain_gpt.py {MODEL} --micro-batch-size $N",
-            r"line 1: \$1 is not set .*argument 1 of the script: --set 1=VALUE",
-        ),
-        (
-            f"N=$(nproc)\ntorchrun --nproc_per_node $N pretrain_gpt.py {MODEL}",
-            r"line 1: found \$\(nproc\).*which only running the script would tell, expected a "
-            "value: --set N=VALUE, --world-size N or --gpus NxGPU",
-        ),
-        (
-            f"torchrun --nproc_per_node $(nproc) pretrain_gpt.py {MODEL}",
-            r"expected a value: --set '\$\(nproc\)=VALUE', --world-size N or --gpus NxGPU",
-        ),
-        (
-            f"N=<Specify a number>\ntorchrun pretrain_gpt.py {MODEL} --micro-batch-size $N",
-            "found <Specify a number> .*expected a value in its place: --set N=VALUE",
-        ),
-        (
-            f"B=1\nif [ -f x ]; then B=2; fi\ntorchrun pretrain_gpt.py {MODEL} "
-            "--micro-batch-size $B",
-            r"line 2: \$B is 2 or 1 \(in the value of --micro-batch-size\), as `\[ -f x \]` of "
-            "line 2 decides, expected one: --set B=2",
-        ),
-        (
-            f"A=()\nif [ -f x ]; then A+=(--swiglu); fi\ntorchrun pretrain_gpt.py {MODEL} "
-            '"${A[@]}"',
-            r"line 2: \$A is --swiglu or nothing \(among the arguments\), as `\[ -f x \]` of "
-            "line 2 decides, expected one: --set A=VALUE",
-        ),
+        (f"N=$1\ntorchrun pretrain_gpt.py {MODEL} --micro-batch-size $N",
+         r"line 1: \$1 is not set .*argument 1 of the script: --set 1=VALUE"),
+        (f"N=$(nproc)\ntorchrun --nproc_per_node $N pretrain_gpt.py {MODEL}",
+         r"line 1: found \$\(nproc\).*which only running the script would tell, expected a "
+         "value: --set N=VALUE, --world-size N or --gpus NxGPU"),
+        (f"torchrun --nproc_per_node $(nproc) pretrain_gpt.py {MODEL}",
+         r"expected a value: --set '\$\(nproc\)=VALUE', --world-size N or --gpus NxGPU"),
+        (f"N=<Specify a number>\ntorchrun pretrain_gpt.py {MODEL} --micro-batch-size $N",
+         "found <Specify a number> .*expected a value in its place: --set N=VALUE"),
+        (f"B=1\nif [ -f x ]; then B=2; fi\ntorchrun pretrain_gpt.py {MODEL} "
+         "--micro-batch-size $B",
+         r"line 2: \$B is 2 or 1 \(in the value of --micro-batch-size\), as `\[ -f x \]` of "
+         "line 2 decides, expected one: --set B=2"),
+        (f"A=()\nif [ -f x ]; then A+=(--swiglu); fi\ntorchrun pretrain_gpt.py {MODEL} "
+         '"${A[@]}"',
+         r"line 2: \$A is --swiglu or nothing \(among the arguments\), as `\[ -f x \]` of "
+         "line 2 decides, expected one: --set A=VALUE"),
         ("echo hello", "found no launch of pretrain_gpt.py and no other program, expected one by"),
-        (
-            "cd /opt\npython serve.py --port 80\n./clean.sh",
-            "found no launch of pretrain_gpt.py but `python serve.py --port 80` in line 2, exp.*; "
-            "`--megatron-args` takes the arguments",
-        ),
+        ("cd /opt\npython serve.py --port 80\n./clean.sh",
+         "found no launch of pretrain_gpt.py but `python serve.py --port 80` in line 2, exp.*; "
+         "`--megatron-args` takes the arguments"),
         (f"torchrun -m {'x' * 90}", r"but `torchrun -m \.\.\.` in line 1"),
         ("./other.sh", r"but `\./other\.sh` in line 1"),
         ('{"model_type": "llama"}', "found a Hugging Face configuration"),
@@ -207,7 +187,7 @@ def test_a_job_of_slurm(tmp_path: Path) -> None:
         (f"torchrun pretrain_gpt.py {MODEL} --bogus", r"run\.sh: line 1: --bogus"),
         ('echo "', r'line 1: " is not closed'),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         read_script(script(tmp_path, text), environment={})
