@@ -80,29 +80,20 @@ CASES = (
     *generated("slow 4 256 96", 100),
     *generated("fast 2 1024 96", 30),
     *generated("fast 3 512 96", 30),
-    Case(
-        words="gpt3-6.7b --gpus 2048xH100 --space groups --global-batch-size 1920", gap=0, asked=5
-    ),
-    Case(
-        words="gpt3-175b --gpus 2048xH100 --space groups --global-batch-size 1920", gap=0, asked=20
-    ),
-    Case(
-        words="gpt3-1.3b --cluster mixed-v100-t4 --space groups --global-batch-size 256",
-        gap=0.0,
-        asked=5,
-    ),
-    Case(
-        words="gpt3-2.6b --cluster tests/benchmarks/three-zones.toml --space groups "
-        "--global-batch-size 256",
-        gap=0.01,
-        asked=60,
-    ),
+    Case(words="gpt3-6.7b --gpus 2048xH100 --space groups --global-batch-size 1920", gap=0,
+     asked=5),
+    Case(words="gpt3-175b --gpus 2048xH100 --space groups --global-batch-size 1920", gap=0,
+     asked=20),
+    Case(words="gpt3-1.3b --cluster mixed-v100-t4 --space groups --global-batch-size 256", gap=0.0,
+     asked=5),
+    Case(words="gpt3-2.6b --cluster tests/benchmarks/three-zones.toml --space groups "
+     "--global-batch-size 256", gap=0.01, asked=60),
     Case(words="llama3-70b --gpus 64xH100 --global-batch-size 512", gap=0.01, asked=5),
     Case(words="mixtral-8x7b --gpus 128xH100 --global-batch-size 1024", gap=0.01, asked=5),
     Case(words="gpt3-175b --gpus 1024xH100 --global-batch-size 1536", gap=0.01, asked=5),
     Case(words="deepseek-v3 --gpus 2048xH100 --global-batch-size 8192", gap=0.01, asked=20),
     Case(words="llama3-405b --gpus 16384xH100 --global-batch-size 2048", gap=0.01, asked=20),
-)
+)  # fmt: skip
 
 
 def measure(only: str, seconds: float | None) -> None:

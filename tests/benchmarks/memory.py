@@ -56,25 +56,13 @@ LATENT = LatentAttention(query_rank=1536, key_value_rank=512, key=128, rotary=64
 B200_MODELS: dict[str, dict[str, Any]] = {
     "llama3-70b": {"hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 128256},
     "llama3-405b": {"hidden": 16384, "heads": 128, "kv_heads": 16, "ffn": 53248, "vocab": 128256},
-    "deepseekv2": {
-        "hidden": 5120,
-        "heads": 128,
-        "ffn": 12288,
-        "vocab": 102400,
-        "latent": LATENT,
-        "qk_norm": True,
-        "experts": Experts(count=160, top_k=6, ffn=1536, shared_ffn=3072, dense_first=1),
-    },
-    "deepseekv3": {
-        "hidden": 7168,
-        "heads": 128,
-        "ffn": 18432,
-        "vocab": 129280,
-        "latent": LATENT,
-        "qk_norm": True,
-        "experts": Experts(count=256, top_k=8, ffn=2048, shared_ffn=2048, dense_first=1),
-    },
-}
+    "deepseekv2": {"hidden": 5120, "heads": 128, "ffn": 12288, "vocab": 102400, "latent": LATENT,
+     "qk_norm": True,
+     "experts": Experts(count=160, top_k=6, ffn=1536, shared_ffn=3072, dense_first=1)},
+    "deepseekv3": {"hidden": 7168, "heads": 128, "ffn": 18432, "vocab": 129280, "latent": LATENT,
+     "qk_norm": True,
+     "experts": Experts(count=256, top_k=8, ffn=2048, shared_ffn=2048, dense_first=1)},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,47 +43,19 @@ class ScaleCase:
 
 
 METIS_CASES = (
-    MetisCase(
-        name="shipped example",
-        published="2396.7, really 3600.8, out of memory",
-        known=3125.445,
-        t4=(4,),
-        a100=(4, 4, 4),
-        slower=1,
-        vocabulary=0,
-    ),
-    MetisCase(
-        name="12 A100 + 4 T4",
-        published="3988.1 (4095.0 by default)",
-        known=3837.05,
-        t4=(4,),
-        a100=(4, 4, 4),
-    ),
-    MetisCase(
-        name="8 A100 + 8 T4",
-        published="5060.8 (reports 4815.7, loses a layer)",
-        known=4728.07,
-        t4=(4, 4),
-        a100=(4, 4),
-    ),
+    MetisCase(name="shipped example", published="2396.7, really 3600.8, out of memory",
+     known=3125.445, t4=(4,), a100=(4, 4, 4), slower=1, vocabulary=0),
+    MetisCase(name="12 A100 + 4 T4", published="3988.1 (4095.0 by default)", known=3837.05, t4=(4,),
+     a100=(4, 4, 4)),
+    MetisCase(name="8 A100 + 8 T4", published="5060.8 (reports 4815.7, loses a layer)",
+     known=4728.07, t4=(4, 4), a100=(4, 4)),
     MetisCase(name="4 + 4", published="9776.6", known=9292.8, t4=(4,), a100=(4,)),
-    MetisCase(
-        name="2 + 2",
-        published="27997.5 (reports 20875.4, out of memory)",
-        known=18422.4,
-        t4=(2,),
-        a100=(2,),
-    ),
+    MetisCase(name="2 + 2", published="27997.5 (reports 20875.4, out of memory)", known=18422.4,
+     t4=(2,), a100=(2,)),
     MetisCase(name="16 + 16", published="2702.9", known=2445.7, t4=(4,) * 4, a100=(4,) * 4),
-    MetisCase(
-        name="16 A100",
-        published="2461.9, out of memory",
-        known=2496.8,
-        t4=(),
-        a100=(8, 8),
-        slower=None,
-    ),
-)
+    MetisCase(name="16 A100", published="2461.9, out of memory", known=2496.8, t4=(), a100=(8, 8),
+     slower=None),
+)  # fmt: skip
 
 # What AMP's own search predicts for its best plan, seconds, and what was asked for at most.
 AMP_PUBLISHED = {

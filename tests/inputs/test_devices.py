@@ -90,18 +90,14 @@ def test_devices_at_most_are_under_the_first_of_equal_leaves(
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (
-            {"without": "node4"},
-            "without: found 'node4', expected a node of mixed: node0 to node3, ",
-        ),
+        ({"without": "node4"},
+         "without: found 'node4', expected a node of mixed: node0 to node3, "),
         ({"without": "big,2,3"}, "without: found big,2,3, all 4 nodes of mixed, expected one or"),
-        (
-            {"max_devices": 4},
-            "max_devices: found nodes that differ in mixed, expected equal ones; ",
-        ),
+        ({"max_devices": 4},
+         "max_devices: found nodes that differ in mixed, expected equal ones; "),
         ({"max_devices": 1, "without": "big"}, "max_devices: found 1, expected at least 2, the"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_used(said: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=f"^{words}"):
         usable(mixed(), constraints_of(said))

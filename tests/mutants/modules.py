@@ -36,25 +36,13 @@ class Module(NamedTuple):
 
 
 JUDGE = (
-    "evaluate.py",
-    "optimize/certificate.py",
-    "optimize/coverage.py",
-    "spaces/base.py",
-    "spaces/graph_space.py",
-    "spaces/groups/build.py",
-    "spaces/operators/build.py",
-    "spaces/operators/certificate.py",
-    "optimize/search/graph_certificate.py",
-    "peers/amp/build.py",
-    "peers/metis/build.py",
-    "spaces/training/space.py",
-    "spaces/training/enumerate/rules.py",
-    "settings/rules.py",
-    "spaces/training/checked.py",
-    "spaces/training/search/membership.py",
-    "spaces/training/torchtitan.py",
-    "spaces/training/deepspeed.py",
-)
+    "evaluate.py", "optimize/certificate.py", "optimize/coverage.py", "spaces/base.py",
+    "spaces/graph_space.py", "spaces/groups/build.py", "spaces/operators/build.py",
+    "spaces/operators/certificate.py", "optimize/search/graph_certificate.py", "peers/amp/build.py",
+    "peers/metis/build.py", "spaces/training/space.py", "spaces/training/enumerate/rules.py",
+    "settings/rules.py", "spaces/training/checked.py", "spaces/training/search/membership.py",
+    "spaces/training/torchtitan.py", "spaces/training/deepspeed.py",
+)  # fmt: skip
 """The judge and the judges of the spaces, and what derives certificates again."""
 
 DRAWN_FROM = ("costs", "job", "optimize/bounds", "schedule")

@@ -26,14 +26,9 @@ from tests.mutants.modules import Module
 MEMORY = 4 * 2**30  # bytes that a mutant may take besides what is imported
 LOST = "a test is not there"
 PRELOADED = (
-    "hypothesis.strategies",
-    "numba.core.dispatcher",
-    "ortools.sat.python.cp_model",
-    "pandas",
-    "pytest",
-    "scipy.optimize",
-    "typer",
-)
+    "hypothesis.strategies", "numba.core.dispatcher", "ortools.sat.python.cp_model", "pandas",
+    "pytest", "scipy.optimize", "typer",
+)  # fmt: skip
 PATIENCE = 10.0  # times as long as a test took: then it hangs
 
 

@@ -34,15 +34,10 @@ with warnings.catch_warnings():
 
 # of `GPTModelProvider`, beyond the transformer's configuration
 OF_THE_MODEL = {
-    "seq_length",
-    "vocab_size",
-    "should_pad_vocab",
-    "make_vocab_size_divisible_by",
-    "share_embeddings_and_output_weights",
-    "position_embedding_type",
-    "rotary_base",
+    "seq_length", "vocab_size", "should_pad_vocab", "make_vocab_size_divisible_by",
+    "share_embeddings_and_output_weights", "position_embedding_type", "rotary_base",
     "rotary_percent",
-}
+}  # fmt: skip
 # what needs a GPU or a package that is not there, and changes no parameter
 WITHOUT_GPU = {
     "sequence_parallel": False,

@@ -59,16 +59,12 @@ EXAMPLES = {
             sequence_parallel=False, optimizer=OptimizerSettings(sharding="gradients", offload=1)
         ),
     ),
-    "stage 3": job(
-        tp=1,
-        pp=1,
-        layout=None,
-        settings=usual(optimizer=OptimizerSettings(sharding="parameters", offload=0.5)),
-    ),
+    "stage 3": job(tp=1, pp=1, layout=None,
+     settings=usual(optimizer=OptimizerSettings(sharding="parameters", offload=0.5))),
     "experts": job(deepseek(), tp=1, pp=1, dp=4, layout=None, settings=usual(ep=2)),
     "fp16": job(settings=usual(precision="fp16")),
     "fp32": job(settings=usual(precision="fp32")),
-}
+}  # fmt: skip
 
 
 def read(case: TrainingJob) -> DeepSpeedConfig:

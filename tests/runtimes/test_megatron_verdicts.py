@@ -40,14 +40,8 @@ CHANGES: dict[str, list[Any]] = {
     "decoder_last_pipeline_num_layers": [1, 2, 3],
     "account_for_embedding_in_pipeline_split": [True],
     "account_for_loss_in_pipeline_split": [True],
-    "pipeline_model_parallel_layout": [
-        "Ett|tt|tt|ttL",
-        "Etttt|ttttL",
-        "Etttt|tttL",
-        "E|tttt|tttt|L",
-        "Ettt|tt|tttL",
-        "tttt|EttttL",
-    ],
+    "pipeline_model_parallel_layout": ["Ett|tt|tt|ttL", "Etttt|ttttL", "Etttt|tttL",
+     "E|tttt|tttt|L", "Ettt|tt|tttL", "tttt|EttttL"],
     "moe_grouped_gemm": [True],
     "moe_layer_freq": [2, (0, 1), (1, 0, 1, 0, 1, 0, 1, 0)],
     "moe_expert_capacity_factor": [1.0],
@@ -57,7 +51,7 @@ CHANGES: dict[str, list[Any]] = {
     "fp16": [True],
     "cpu_offloading_num_layers": [1],
     "tensor_model_parallel_size": [1, 2],
-}
+}  # fmt: skip
 
 
 @st.composite

@@ -47,10 +47,8 @@ def found(case: TrainingJob) -> list[str]:
 OVERLAPS: list[tuple[TrainingJob, list[str]]] = [
     (experts_job(overlapping()), []),
     (experts_job(overlapping(ep=1)), ["ep 1 / ep above 1"]),
-    (
-        experts_job(overlapping({"dispatcher": "allgather"})),
-        ["dispatcher allgather / alltoall or flex"],
-    ),
+    (experts_job(overlapping({"dispatcher": "allgather"})),
+     ["dispatcher allgather / alltoall or flex"]),
     (experts_job(overlapping({"dispatcher": "flex"})), []),
     (experts_job(overlapping(precision="fp32")), ["fp32 / bf16 or fp16"]),
     (experts_job(overlapping(precision="fp16")), []),
@@ -59,15 +57,11 @@ OVERLAPS: list[tuple[TrainingJob, list[str]]] = [
     (experts_job(overlapping(recompute=Recompute(granularity="selective"))), []),
     (experts_job(overlapping(), pp=2), ["pp 2 without virtual stages / virtual stages"]),
     (experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn",)})), []),
-    (
-        experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn", "mlp")})),
-        ["graphs transformer_engine attn mlp / none of moe and mlp"],
-    ),
-    (
-        experts_job(overlapping({"graphs": "local", "graphed": ("attn",)})),
-        ["graphs local attn / none of moe and mlp"],
-    ),
-]
+    (experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn", "mlp")})),
+     ["graphs transformer_engine attn mlp / none of moe and mlp"]),
+    (experts_job(overlapping({"graphs": "local", "graphed": ("attn",)})),
+     ["graphs local attn / none of moe and mlp"]),
+]  # fmt: skip
 
 
 @for_each(("case", "words"), OVERLAPS)
@@ -106,27 +100,18 @@ GRAPHS: list[tuple[TrainingJob, list[str]]] = [
         for part in ("moe_router", "moe_preprocess")
     ),
     (experts_job(graphed("moe", capacity=1.0)), ["moe without padding to a capacity / moe_router"]),
-    (
-        experts_job(graphed("moe", pad_to_capacity=True)),
-        ["moe without padding to a capacity / moe_router"],
-    ),
+    (experts_job(graphed("moe", pad_to_capacity=True)),
+     ["moe without padding to a capacity / moe_router"]),
     (experts_job(graphed("moe", capacity=1.0, pad_to_capacity=True)), []),
     (experts_job(graphed("moe_router")), []),
-    (
-        experts_job(graphed(recompute=FULL)),
-        [
-            "full recomputation with graphs of layers "
-            "/ selective or none, or a graph of the full iteration"
-        ],
-    ),
+    (experts_job(graphed(recompute=FULL)), ["full recomputation with graphs of layers "
+     "/ selective or none, or a graph of the full iteration"]),
     (experts_job(graphed(how="full_iteration", recompute=FULL)), []),
-    (
-        experts_job(graphed("moe_router", recompute=MLP_AND_MOE)),
-        ["recomputation of moe with moe_router / one of them"],
-    ),
+    (experts_job(graphed("moe_router", recompute=MLP_AND_MOE)),
+     ["recomputation of moe with moe_router / one of them"]),
     (experts_job(graphed("attn", recompute=MLP_AND_MOE)), []),
     (experts_job(graphed("moe_router", recompute=Recompute(granularity="selective"))), []),
-]
+]  # fmt: skip
 
 
 @for_each(("case", "words"), GRAPHS)

@@ -115,71 +115,38 @@ def test_a_file_comes_back_typed(write):
     [
         ('"32 GiB"', '"-3 GiB"', "device 'gpu': memory must be positive, found '-3 GiB'"),
         ('"32 GiB"', '"0 GiB"', "device 'gpu': memory must be positive, found '0 GiB'"),
-        (
-            '"32 GiB"',
-            '"lots"',
-            "device 'gpu': memory must be a number with a unit such as '32 GiB', found 'lots'",
-        ),
+        ('"32 GiB"', '"lots"',
+         "device 'gpu': memory must be a number with a unit such as '32 GiB', found 'lots'"),
         ('memory = "32 GiB"', "", "device 'gpu': memory is missing"),
-        (
-            'memory = "32 GiB"',
-            'memmory = "32 GiB"',
-            "device 'gpu': unknown key 'memmory', did you mean 'memory'?",
-        ),
-        (
-            "devices = 4",
-            "devices = 0",
-            "node 'a': devices must be a whole number of at least 1, found 0",
-        ),
+        ('memory = "32 GiB"', 'memmory = "32 GiB"',
+         "device 'gpu': unknown key 'memmory', did you mean 'memory'?"),
+        ("devices = 4", "devices = 0",
+         "node 'a': devices must be a whole number of at least 1, found 0"),
         ("count = 2", "count = 0", "node 'a': count must be a whole number of at least 1, found 0"),
         ('device = "gpu"', 'device = "cpu"', "node 'a': device must be one of gpu, found 'cpu'"),
         ('name = "a"\n', "nmae = 1\n", "node 1: unknown key 'nmae', did you mean 'name'?"),
-        (
-            'peak.fp16 = "125 TFLOP/s"',
-            "peak = {}",
-            "device 'gpu': peak must have at least one precision, found none",
-        ),
-        (
-            'peak.fp16 = "125 TFLOP/s"',
-            'peak.f16 = "1 TFLOP/s"',
-            "device 'gpu'.peak: unknown key 'f16', did you mean 'fp16'?",
-        ),
+        ('peak.fp16 = "125 TFLOP/s"', "peak = {}",
+         "device 'gpu': peak must have at least one precision, found none"),
+        ('peak.fp16 = "125 TFLOP/s"', 'peak.f16 = "1 TFLOP/s"',
+         "device 'gpu'.peak: unknown key 'f16', did you mean 'fp16'?"),
         ('"125 TFLOP/s"', '"125 TB/s"', "device 'gpu'.peak: fp16 must have a unit out of"),
-        (
-            "sustained = 0.5",
-            "sustained = 1.5",
-            "device 'gpu': sustained must be a share above 0 and at most 1, found 1.5",
-        ),
-        (
-            "sustained = 0.5",
-            "sustained = -1",
-            "device 'gpu': sustained must be a positive number, found -1",
-        ),
-        (
-            'bandwidth = "40 GB/s"',
-            'bandwidth = "40"',
-            "links.intra_node: bandwidth must have a unit out of",
-        ),
+        ("sustained = 0.5", "sustained = 1.5",
+         "device 'gpu': sustained must be a share above 0 and at most 1, found 1.5"),
+        ("sustained = 0.5", "sustained = -1",
+         "device 'gpu': sustained must be a positive number, found -1"),
+        ('bandwidth = "40 GB/s"', 'bandwidth = "40"',
+         "links.intra_node: bandwidth must have a unit out of"),
         ('latency = "50 us"', "latency = 50", "links.inter_node: latency must have a unit out of"),
-        (
-            "collectives.4",
-            "collectives.four",
-            "links.intra_node.collectives: a key must be a number of devices, found 'four'",
-        ),
-        (
-            "collectives.4",
-            "collectives.1",
-            "links.intra_node: collectives must be of at least 2 devices, found 1",
-        ),
-        (
-            "[links.inter_node]",
-            "[links.internode]",
-            "links: unknown key 'internode', did you mean 'inter_node'?",
-        ),
+        ("collectives.4", "collectives.four",
+         "links.intra_node.collectives: a key must be a number of devices, found 'four'"),
+        ("collectives.4", "collectives.1",
+         "links.intra_node: collectives must be of at least 2 devices, found 1"),
+        ("[links.inter_node]", "[links.internode]",
+         "links: unknown key 'internode', did you mean 'inter_node'?"),
         ("[[nodes]]", "[nodes]", "nodes must be tables [[nodes]], found a table"),
         ('name = "lab"', "", "name is missing"),
     ],
-)
+)  # fmt: skip
 def test_bad_files(write, old, new, expected):
     path = write(LAB.replace(old, new, 1))
     with pytest.raises(SpecError) as error:
@@ -462,70 +429,40 @@ def test_a_matrix_that_says_what_the_pairs_say_changes_nothing(groups, pairs):
     [
         (ROOM + "[links.within.T4]\n", "links.within: unknown key 'T4', did you mean 't4'?"),
         (ROOM + "[links.within.t4]\n", "links.within.t4: bandwidth is missing"),
-        (
-            ROOM + BETWEEN.replace('"t4", ', ""),
-            "links.between 1: types must be two device types, maybe the same, found a100",
-        ),
-        (
-            ROOM + BETWEEN.replace('"t4"', '"h100"'),
-            "links.between 1: types must be device types out of a100, t4, found 'h100'",
-        ),
-        (
-            ROOM + BETWEEN.replace('["t4", "a100"]', '"t4"'),
-            "links.between 1: types must be a list of texts, found 't4'",
-        ),
-        (
-            ROOM + BETWEEN + BETWEEN.replace('["t4", "a100"]', '["a100", "t4"]'),
-            "links.between 2: types a100, t4: an earlier entry has this pair already",
-        ),
-        (
-            ROOM + BETWEEN.replace("[[", "[").replace("]]", "]"),
-            "links: between must be tables [[links.between]], found a table",
-        ),
-        (
-            ROOM.replace(INTER, "") + BETWEEN,
-            "links: inter_node is missing, and no [[links.between]] has types a100, a100",
-        ),
+        (ROOM + BETWEEN.replace('"t4", ', ""),
+         "links.between 1: types must be two device types, maybe the same, found a100"),
+        (ROOM + BETWEEN.replace('"t4"', '"h100"'),
+         "links.between 1: types must be device types out of a100, t4, found 'h100'"),
+        (ROOM + BETWEEN.replace('["t4", "a100"]', '"t4"'),
+         "links.between 1: types must be a list of texts, found 't4'"),
+        (ROOM + BETWEEN + BETWEEN.replace('["t4", "a100"]', '["a100", "t4"]'),
+         "links.between 2: types a100, t4: an earlier entry has this pair already"),
+        (ROOM + BETWEEN.replace("[[", "[").replace("]]", "]"),
+         "links: between must be tables [[links.between]], found a table"),
+        (ROOM.replace(INTER, "") + BETWEEN,
+         "links: inter_node is missing, and no [[links.between]] has types a100, a100"),
         (ROOM + MATRIX + BETWEEN, "links: expected matrix or between, found both"),
-        (
-            ROOM + MATRIX.replace('    ["4 GB/s", "2 GB/s", "-"],\n', ""),
-            "links.matrix: bandwidth must have 3 rows, one per node, found 2",
-        ),
-        (
-            ROOM + MATRIX.replace('"-", "3 GB/s"', '"-"'),
-            "links.matrix: bandwidth: row 2 must have 3 entries, one per node, found 2",
-        ),
-        (
-            ROOM + MATRIX.replace('"3 GB/s"', '"-"'),
-            "links.matrix: bandwidth: row 2, entry 3 must be a number with a unit",
-        ),
-        (
-            ROOM + MATRIX.replace('"3 GB/s"', "3"),
-            "links.matrix: bandwidth: row 2, entry 3 must have a unit out of",
-        ),
-        (
-            ROOM + MATRIX.replace('"3 GB/s"', '"0 GB/s"'),
-            "links.matrix: bandwidth: row 2, entry 3 must be positive, found '0 GB/s'",
-        ),
+        (ROOM + MATRIX.replace('    ["4 GB/s", "2 GB/s", "-"],\n', ""),
+         "links.matrix: bandwidth must have 3 rows, one per node, found 2"),
+        (ROOM + MATRIX.replace('"-", "3 GB/s"', '"-"'),
+         "links.matrix: bandwidth: row 2 must have 3 entries, one per node, found 2"),
+        (ROOM + MATRIX.replace('"3 GB/s"', '"-"'),
+         "links.matrix: bandwidth: row 2, entry 3 must be a number with a unit"),
+        (ROOM + MATRIX.replace('"3 GB/s"', "3"),
+         "links.matrix: bandwidth: row 2, entry 3 must have a unit out of"),
+        (ROOM + MATRIX.replace('"3 GB/s"', '"0 GB/s"'),
+         "links.matrix: bandwidth: row 2, entry 3 must be positive, found '0 GB/s'"),
         (ROOM + MATRIX.replace('latency = "30 us"', ""), "links.matrix: latency is missing"),
-        (
-            ROOM + '[links.matrix]\nbandwidth = "3 GB/s"\nlatency = "1 us"',
-            "links.matrix: bandwidth must be a list of rows [[...], ...], found '3 GB/s'",
-        ),
-        (
-            ROOM.replace('device = "t4"', 'device = "T4"'),
-            "node 'old': device must be one of a100, t4, found 'T4'",
-        ),
-        (
-            ROOM.replace('profile = "A100"', "profile = 100"),
-            "device 'a100': profile must be a text, found 100",
-        ),
-        (
-            ROOM.replace("price = 5.12", "price = -1"),
-            "device 'a100': price must be a positive number, found -1",
-        ),
+        (ROOM + '[links.matrix]\nbandwidth = "3 GB/s"\nlatency = "1 us"',
+         "links.matrix: bandwidth must be a list of rows [[...], ...], found '3 GB/s'"),
+        (ROOM.replace('device = "t4"', 'device = "T4"'),
+         "node 'old': device must be one of a100, t4, found 'T4'"),
+        (ROOM.replace('profile = "A100"', "profile = 100"),
+         "device 'a100': profile must be a text, found 100"),
+        (ROOM.replace("price = 5.12", "price = -1"),
+         "device 'a100': price must be a positive number, found -1"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_of_several_types(write, text, expected):
     path = write(text)
     with pytest.raises(SpecError) as error:

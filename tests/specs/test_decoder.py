@@ -140,17 +140,13 @@ dense_first = 0
         ("experts_in = [0, 1]", "architecture: experts_in must be a list of true and false"),
         ("experts = 8", "architecture: experts must be a table [experts], found 8"),
         ("[architecture.experts]\ncount = 8", "architecture.experts: top_k is missing"),
-        (
-            "[architecture.experts]\ncount = 2\ntop_k = 4\nffn = 8",
-            "architecture.experts: top_k must be at most count (2), found 4",
-        ),
+        ("[architecture.experts]\ncount = 2\ntop_k = 4\nffn = 8",
+         "architecture.experts: top_k must be at most count (2), found 4"),
         ("[architecture.latent]\nkey_rank = 4", "architecture.latent: unknown key 'key_rank'"),
-        (
-            "[architecture.latent]\nkey_value_rank = 4\nkey = 0\nrotary = 1\nvalue = 1",
-            "architecture.latent: key must be a whole number of at least 1, found 0",
-        ),
+        ("[architecture.latent]\nkey_value_rank = 4\nkey = 0\nrotary = 1\nvalue = 1",
+         "architecture.latent: key must be a whole number of at least 1, found 0"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_files(write, more, expected):
     assert refusal(write(FILE + more)).startswith(expected)
 

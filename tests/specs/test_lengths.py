@@ -147,16 +147,11 @@ THREE = Lengths(lengths=(5, 9), counts=(2, 1))
 @pytest.mark.parametrize(
     "text",
     [
-        "length,count\n5,2\n9,1\n",
-        "9,1\n5,1\n5;1\n",
-        "5\n9\n5\n",
-        '{"5": 2, "9": 1}',
-        "[5, 9, 5]",
-        "[[5, 2], [9, 1]]",
-        '{"length": 5}\n{"length": 9}\n{"length": 5}\n',
+        "length,count\n5,2\n9,1\n", "9,1\n5,1\n5;1\n", "5\n9\n5\n", '{"5": 2, "9": 1}', "[5, 9, 5]",
+        "[[5, 2], [9, 1]]", '{"length": 5}\n{"length": 9}\n{"length": 5}\n',
         '{"input_ids": [1, 2, 3, 4, 5]}\n{"num_tokens": 9}\n{"length": 5, "x": {}}\n',
     ],
-)
+)  # fmt: skip
 def test_files_of_lengths(text: str) -> None:
     found = read_lengths(Document("lengths.txt", text))
     assert found == THREE

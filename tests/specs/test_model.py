@@ -185,72 +185,39 @@ def test_optional_keys(write):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            "layers = 2",
-            "layers = 0",
-            "architecture: layers must be a whole number of at least 1, found 0",
-        ),
-        (
-            "layers = 2",
-            "layers = -2",
-            "architecture: layers must be a whole number of at least 1, found -2",
-        ),
-        (
-            "layers = 2",
-            'layers = "two"',
-            "architecture: layers must be a whole number of at least 1, found 'two'",
-        ),
+        ("layers = 2", "layers = 0",
+         "architecture: layers must be a whole number of at least 1, found 0"),
+        ("layers = 2", "layers = -2",
+         "architecture: layers must be a whole number of at least 1, found -2"),
+        ("layers = 2", 'layers = "two"',
+         "architecture: layers must be a whole number of at least 1, found 'two'"),
         ("layers = 2", "", "architecture: layers is missing"),
         ("layers = 2", "layer = 2", "architecture: unknown key 'layer', did you mean 'layers'?"),
         ("heads = 4", "heads = 5", "architecture: hidden must be divisible by heads (5), found 64"),
-        (
-            "heads = 4",
-            "heads = 4\nmax_position_embeddings = 4",
-            "architecture: max_position_embeddings must be at least sequence (128), found 4",
-        ),
-        (
-            '"gpt"',
-            '"gtp"',
-            "family must be one of gpt, t5, resnet, decoder, found 'gtp' (did you mean 'gpt'?)",
-        ),
-        (
-            '"fp16"',
-            '"fp61"',
-            "precision must be one of fp16, bf16, fp32, found 'fp61' (did you mean 'fp16'?)",
-        ),
+        ("heads = 4", "heads = 4\nmax_position_embeddings = 4",
+         "architecture: max_position_embeddings must be at least sequence (128), found 4"),
+        ('"gpt"', '"gtp"',
+         "family must be one of gpt, t5, resnet, decoder, found 'gtp' (did you mean 'gpt'?)"),
+        ('"fp16"', '"fp61"',
+         "precision must be one of fp16, bf16, fp32, found 'fp61' (did you mean 'fp16'?)"),
         ('name = "tiny"', "", "name is missing"),
         ('name = "tiny"', 'name = ""', "name must be a text, found ''"),
         ('name = "tiny"', 'nmae = "tiny"', "unknown key 'nmae', did you mean 'name'?"),
         ("[architecture]", "[arch]", "unknown key 'arch', did you mean 'architecture'?"),
-        (
-            "vocab = 512",
-            "vocab = 512\n[profile]\naceso = 3",
-            "profile must be a table of texts, found a table",
-        ),
-        (
-            "vocab = 512",
-            "vocab = 512\n[export]\naceso = 3",
-            "export: aceso must be a table of texts and numbers, found 3",
-        ),
-        (
-            "vocab = 512",
-            'vocab = 512\n[profile]\nacesso = "x"',
-            "profile: unknown key 'acesso', did you mean 'aceso'?",
-        ),
-        (
-            "vocab = 512",
-            'vocab = 512\n[profile]\ntable = "x"',
-            "profile: unknown key 'table', expected aceso, metis, amp",
-        ),
-        (
-            "vocab = 512",
-            "vocab = 512\n[export.fairscale]\nseed = 7",
-            "export: unknown key 'fairscale', expected aceso, megatron, torchtitan, "
-            "autoparallel, deepspeed, nemo, peft",
-        ),
+        ("vocab = 512", "vocab = 512\n[profile]\naceso = 3",
+         "profile must be a table of texts, found a table"),
+        ("vocab = 512", "vocab = 512\n[export]\naceso = 3",
+         "export: aceso must be a table of texts and numbers, found 3"),
+        ("vocab = 512", 'vocab = 512\n[profile]\nacesso = "x"',
+         "profile: unknown key 'acesso', did you mean 'aceso'?"),
+        ("vocab = 512", 'vocab = 512\n[profile]\ntable = "x"',
+         "profile: unknown key 'table', expected aceso, metis, amp"),
+        ("vocab = 512", "vocab = 512\n[export.fairscale]\nseed = 7",
+         "export: unknown key 'fairscale', expected aceso, megatron, torchtitan, "
+         "autoparallel, deepspeed, nemo, peft"),
         ("heads = 4", "heads = = 4", "line 8, column 9: not valid TOML: Invalid value"),
     ],
-)
+)  # fmt: skip
 def test_bad_files(write, old, new, expected):
     assert refusal(write(GPT.replace(old, new, 1))) == expected
 

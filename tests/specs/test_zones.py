@@ -136,44 +136,30 @@ def test_some_of_the_nodes_keep_their_links(seed: int) -> None:
 
 
 BAD = {
-    "a circle": (
-        text([("a", "b", 1), ("b", "a", 1)], [("a", 1)]),
-        "zones: found 'a' inside 'b' inside 'a', expected a tree; leave out `inside` of the",
-    ),
+    "a circle": (text([("a", "b", 1), ("b", "a", 1)], [("a", 1)]),
+     "zones: found 'a' inside 'b' inside 'a', expected a tree; leave out `inside` of the"),
     "itself": (text([("a", "a", 1)], [("a", 1)]), "zones: found 'a' inside 'a', expected a tree"),
-    "two places": (
-        text([*TREE, ("east-a", "west", 1)]),
-        "zones: found 2 of the name 'east-a', expected a tree, in which every zone is there once",
-    ),
+    "two places": (text([*TREE, ("east-a", "west", 1)]),
+     "zones: found 2 of the name 'east-a', expected a tree, in which every zone is there once"),
     "nowhere": (text([("a", "b", 1)], [("a", 1)]), "zone 'a': inside must be one of a, found 'b'"),
-    "more zones than nodes": (
-        text([(f"z{n}", "", 1) for n in range(3)], [("z0", 1), ("z1", 1)]),
-        "zones: found no node in z2 (3 zones, 2 nodes), expected at least one in each; leave these "
-        'out, or say zone = "z2" of nodes',
-    ),
-    "an unknown zone": (
-        text(nodes=[("east-c", 1)]),
-        "node 1: zone must be one of east, east-a, east-b, west, found 'east-c'",
-    ),
-    "a node in no zone": (
-        text(nodes=[*NODES, ("", 1)]),
-        "node 4: zone must be one of east, east-a, east-b, west, found none",
-    ),
+    "more zones than nodes": (text([(f"z{n}", "", 1) for n in range(3)], [("z0", 1), ("z1", 1)]),
+     "zones: found no node in z2 (3 zones, 2 nodes), expected at least one in each; leave these "
+     'out, or say zone = "z2" of nodes'),
+    "an unknown zone": (text(nodes=[("east-c", 1)]),
+     "node 1: zone must be one of east, east-a, east-b, west, found 'east-c'"),
+    "a node in no zone": (text(nodes=[*NODES, ("", 1)]),
+     "node 4: zone must be one of east, east-a, east-b, west, found none"),
     "a zone that is not there": (text(zones=()), "node 1: zone expected [[zones]], found 'east-a'"),
     "beside a matrix": (
         text(nodes=NODES[1:], zones=TREE[:1] + TREE[2:])
         + '[links.matrix]\nbandwidth = [["-", "1 GB/s"], ["1 GB/s", "-"]]\nlatency = "1 us"\n',
         "links: expected zones or matrix, found both",
     ),
-    "no link above": (
-        text(top=""),
-        "links.inter_node is missing, which nodes of different zones out of east, west have; add",
-    ),
-    "no bandwidth": (
-        text().replace('bandwidth = "11 GB/s"\n', ""),
-        "zone 'east-a': bandwidth is missing",
-    ),
-}
+    "no link above": (text(top=""),
+     "links.inter_node is missing, which nodes of different zones out of east, west have; add"),
+    "no bandwidth": (text().replace('bandwidth = "11 GB/s"\n', ""),
+     "zone 'east-a': bandwidth is missing"),
+}  # fmt: skip
 
 
 @for_each("case", BAD)

@@ -19,17 +19,10 @@ MODELS = Path(__file__).parents[3] / "models"
 PLANS = sorted((ACESO / "plans").glob("*.json"))
 # What some of those who wrote the plans left out, or wrong: nothing that the decision rests on.
 LEFT_OUT = {
-    "seq_length",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "hidden_size",
-    "encoder_seq_length",
-    "decoder_seq_length",
-    "kv_channels",
-    "ffn_hidden_size",
-    "in_channels",
+    "seq_length", "max_position_embeddings", "num_attention_heads", "hidden_size",
+    "encoder_seq_length", "decoder_seq_length", "kv_channels", "ffn_hidden_size", "in_channels",
     "width_factor",
-}
+}  # fmt: skip
 
 
 def model_of(data: dict[str, Any]) -> ModelSpec:
@@ -138,34 +131,24 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(num_stages=0), "num_stages: found 0, expected a whole number"),
     (lambda d: d.update(num_gpus=[1, 1]), "num_gpus: found a list of 2, expected a list of 3"),
     (lambda d: d.update(num_gpus=[1, 0, 1]), r"num_gpus\[1\]: found 0, expected a whole number"),
-    (
-        lambda d: d.update(num_ops_in_each_stage=[10, 5, 13]),
-        "num_ops_in_each_stage: found 28 operators, expected the 29 of tiny",
-    ),
-    (
-        lambda d: d.update(num_ops_in_each_stage=[9, 6, 14]),
-        r"model_parallel_size_of_each_op\[0\]: found a list of 10, expected a list of 9",
-    ),
+    (lambda d: d.update(num_ops_in_each_stage=[10, 5, 13]),
+     "num_ops_in_each_stage: found 28 operators, expected the 29 of tiny"),
+    (lambda d: d.update(num_ops_in_each_stage=[9, 6, 14]),
+     r"model_parallel_size_of_each_op\[0\]: found a list of 10, expected a list of 9"),
     (lambda d: d.pop("recompute_ops"), "recompute_ops: found nothing, expected a list"),
     (lambda d: d.update(recompute_ops=[[0]]), "recompute_ops: found a list of 1, expected a list"),
     (lambda d: d.update(recompute_ops=[1, 2, 3]), r"recompute_ops\[0\]: found 1, expected a list"),
-    (
-        lambda d: first(d, "recompute_ops").__setitem__(4, 2),
-        r"recompute_ops\[0\]\[4\]: found 2, expected a whole number from 0 to 1",
-    ),
-    (
-        lambda d: first(d, "model_parallel_size_of_each_op").__setitem__(2, "1"),
-        r"model_parallel_size_of_each_op\[0\]\[2\]: found '1', expected a whole number",
-    ),
-    (
-        lambda d: first(d, "data_parallel_size_of_each_op").__setitem__(2, 2),
-        r"size_of_each_op\[0\]\[2\]: found 1 with data_parallel_size 2, expected a product of",
-    ),
+    (lambda d: first(d, "recompute_ops").__setitem__(4, 2),
+     r"recompute_ops\[0\]\[4\]: found 2, expected a whole number from 0 to 1"),
+    (lambda d: first(d, "model_parallel_size_of_each_op").__setitem__(2, "1"),
+     r"model_parallel_size_of_each_op\[0\]\[2\]: found '1', expected a whole number"),
+    (lambda d: first(d, "data_parallel_size_of_each_op").__setitem__(2, 2),
+     r"size_of_each_op\[0\]\[2\]: found 1 with data_parallel_size 2, expected a product of"),
     (lambda d: d.update(micro_batch_size=2.0), "micro_batch_size: found 2.0, expected a whole"),
     (lambda d: d.update(global_batch_size="64"), "global_batch_size: found '64', expected a whole"),
     (lambda d: d.update(num_layers=3), "num_layers: found 3, in a plan for gpt tiny, expected 2"),
     (lambda d: d.update(model_size="big"), "model_size: found 'big', in a plan for gpt big"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("damage", "message"), BAD, ids=[message for _, message in BAD])

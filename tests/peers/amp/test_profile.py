@@ -111,44 +111,26 @@ CASES = {
     "no profiles": (changed("profiles"), "profiles must be an object, found nothing"),
     "no model": (changed("gpt"), "gpt must be an object, found nothing"),
     "no batch": (changed("clusters", "pair", "gbs"), "clusters.pair: gbs is missing"),
-    "layers asked": (
-        changed("gpt", "layers", to=3),
-        "profiles.gpt_F_1: forward_s must have 9 layers, as 'gpt' has with its 3 blocks, found 8",
-    ),
-    "layers counted": (
-        changed("profiles", "gpt_S_1", "n_layers", to=9),
-        "profiles.gpt_S_1: n_layers must be the length of forward_s (8), found 9",
-    ),
-    "negative time": (
-        changed("profiles", "gpt_F_1", "forward_s", 2, to=-1.0),
-        "profiles.gpt_F_1: forward_s[2] must be positive seconds, found -1.0",
-    ),
-    "endless time": (
-        changed("profiles", "gpt_F_1", "forward_s", 2, to=10**400),
-        "profiles.gpt_F_1.forward_s[2]: found a number of 401 digits, expected at most 40",
-    ),
-    "a text for a time": (
-        changed("profiles", "gpt_F_1", "forward_s", 0, to="fast"),
-        "profiles.gpt_F_1: forward_s[0] must be positive seconds, found 'fast'",
-    ),
-    "no times": (
-        changed("profiles", "gpt_F_1", "forward_s", to={}),
-        "profiles.gpt_F_1: forward_s must be a list of seconds, found {}",
-    ),
-    "unknown instance": (
-        changed("clusters", "pair", "nodes", 1, "instance", to="p5.48xlarge"),
-        "profiles: expected rows of 'gpt' on 'p5.48xlarge', found those on fast.large, slow.large",
-    ),
-    "two of one kind": (
-        changed("profiles", "again", to=entry("fast.large", 1)),
-        "profiles.gpt_F_1: must differ from again in instance or tp, found the same",
-    ),
-    "two samples": (
-        changed("profiles", "gpt_F_1", "mbs", to=2),
-        "profiles.gpt_F_1: mbs must be 1: AMP scales one sample, found 2",
-    ),
+    "layers asked": (changed("gpt", "layers", to=3),
+     "profiles.gpt_F_1: forward_s must have 9 layers, as 'gpt' has with its 3 blocks, found 8"),
+    "layers counted": (changed("profiles", "gpt_S_1", "n_layers", to=9),
+     "profiles.gpt_S_1: n_layers must be the length of forward_s (8), found 9"),
+    "negative time": (changed("profiles", "gpt_F_1", "forward_s", 2, to=-1.0),
+     "profiles.gpt_F_1: forward_s[2] must be positive seconds, found -1.0"),
+    "endless time": (changed("profiles", "gpt_F_1", "forward_s", 2, to=10**400),
+     "profiles.gpt_F_1.forward_s[2]: found a number of 401 digits, expected at most 40"),
+    "a text for a time": (changed("profiles", "gpt_F_1", "forward_s", 0, to="fast"),
+     "profiles.gpt_F_1: forward_s[0] must be positive seconds, found 'fast'"),
+    "no times": (changed("profiles", "gpt_F_1", "forward_s", to={}),
+     "profiles.gpt_F_1: forward_s must be a list of seconds, found {}"),
+    "unknown instance": (changed("clusters", "pair", "nodes", 1, "instance", to="p5.48xlarge"),
+     "profiles: expected rows of 'gpt' on 'p5.48xlarge', found those on fast.large, slow.large"),
+    "two of one kind": (changed("profiles", "again", to=entry("fast.large", 1)),
+     "profiles.gpt_F_1: must differ from again in instance or tp, found the same"),
+    "two samples": (changed("profiles", "gpt_F_1", "mbs", to=2),
+     "profiles.gpt_F_1: mbs must be 1: AMP scales one sample, found 2"),
     "a list for a file": ([1, 2], "expected an object with clusters and profiles, found [1, 2]"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

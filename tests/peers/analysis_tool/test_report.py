@@ -267,19 +267,15 @@ def test_many_groups_are_not_all_printed() -> None:
     ("what", "change"),
     [
         ("sequence parallelism", {"settings": replace(SETTINGS, sequence_parallel=True)}),
-        (
-            "recomputation",
-            {"settings": replace(SETTINGS, recompute=Recompute(granularity="selective"))},
-        ),
+        ("recomputation",
+         {"settings": replace(SETTINGS, recompute=Recompute(granularity="selective"))}),
         ("optimizer sharding", {"settings": Settings()}),
         ("context parallelism", {"settings": replace(SETTINGS, cp=2)}),
         ("SwiGLU", {"model": replace(MODEL, gated=False)}),
-        (
-            "mixture of experts",
-            {"model": replace(MODEL, experts=Experts(count=8, top_k=2, ffn=1024))},
-        ),
+        ("mixture of experts",
+         {"model": replace(MODEL, experts=Experts(count=8, top_k=2, ffn=1024))}),
     ],
-)
+)  # fmt: skip
 def test_what_the_tool_cannot_say(what: str, change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"^--compat analysis-tool: {what}: found .*, expected "):
         tool_text(replace(make_job(), **change))

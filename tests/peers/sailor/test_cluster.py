@@ -100,20 +100,14 @@ def test_bad_quotas_are_one_line(tmp_path: Path, quotas: Any, told: list[str]) -
     ("name", "value", "told"),
     [
         ("basic_cluster_config.json", {}, ["A100-40", "found nothing", "an object"]),
-        (
-            "basic_cluster_config.json",
-            {"A100-40": {"gpus_per_node": 4}},
-            ["A100-40.mem_per_gpu", "found nothing"],
-        ),
+        ("basic_cluster_config.json", {"A100-40": {"gpus_per_node": 4}},
+         ["A100-40.mem_per_gpu", "found nothing"]),
         (BETWEEN, {ZONE: {"A100-40": {"4": {ZONE: {"A100-40": {"4": [3]}}}}}}, ["[[coefficients]"]),
-        (
-            BETWEEN,
-            {ZONE: {"A100-40": {"4": {ZONE: {"A100-40": {"4": [[-1.0, 2.0], 1]}}}}}},
-            [f"{ZONE}.A100-40.4.{ZONE}.A100-40.4", "GB/s for", "above 0"],
-        ),
+        (BETWEEN, {ZONE: {"A100-40": {"4": {ZONE: {"A100-40": {"4": [[-1.0, 2.0], 1]}}}}}},
+         [f"{ZONE}.A100-40.4.{ZONE}.A100-40.4", "GB/s for", "above 0"]),
         ("intra_node_bandwidths.json", {"A100-40": {"8": [[1.0], 1]}}, ["A100-40", "of 8 GPUs"]),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_one_line(tmp_path: Path, name: str, value: Any, told: list[str]) -> None:
     with pytest.raises(ProfileError) as caught:
         cluster_of(tmp_path, {**small_files(), name: value}, {"A100-40": {ZONE: 4}})

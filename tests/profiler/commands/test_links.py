@@ -14,16 +14,8 @@ from ilp_planner.profiler.measure.links_plan import OPERATIONS
 
 ROOT = Path(__file__).parents[3]
 QUICK = [
-    "--device-name",
-    "Tin Can",
-    "--sizes",
-    "1KiB",
-    "64KiB",
-    "--repeats",
-    "3",
-    "--time-limit",
-    "4",
-]
+    "--device-name", "Tin Can", "--sizes", "1KiB", "64KiB", "--repeats", "3", "--time-limit", "4",
+]  # fmt: skip
 LONG = ["--time-limit", "300", "--repeats", "1000", "--backend", "gloo"]
 MEASURE = ["profile", "measure-links", "--backend", "gloo", "--output"]
 SECONDS = 120  # that a loaded machine may take for it

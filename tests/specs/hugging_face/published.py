@@ -287,20 +287,14 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         122_610_069_504,
     ),
     "mistralai/Mixtral-8x7B-v0.1": (mixtral(32, 4096, 32, 8, 14336, 32000), 46_702_792_704),
-    "mistralai/Mixtral-8x22B-v0.1": (
-        mixtral(56, 6144, 48, 8, 16384, 32000, longest=65536),
-        140_620_634_112,
-    ),
+    "mistralai/Mixtral-8x22B-v0.1": (mixtral(56, 6144, 48, 8, 16384, 32000, longest=65536),
+     140_620_634_112),
     "Qwen/Qwen2.5-0.5B": (qwen2(24, 896, 14, 2, 4864, 151936, tied=True), 494_032_768),
-    "Qwen/Qwen2.5-1.5B": (
-        qwen2(28, 1536, 12, 2, 8960, 151936, tied=True, longest=131072),
-        1_543_714_304,
-    ),
+    "Qwen/Qwen2.5-1.5B": (qwen2(28, 1536, 12, 2, 8960, 151936, tied=True, longest=131072),
+     1_543_714_304),
     "Qwen/Qwen2.5-3B": (qwen2(36, 2048, 16, 2, 11008, 151936, tied=True), 3_085_938_688),
-    "Qwen/Qwen2.5-7B": (
-        qwen2(28, 3584, 28, 4, 18944, 152064, tied=False, longest=131072),
-        7_615_616_512,
-    ),
+    "Qwen/Qwen2.5-7B": (qwen2(28, 3584, 28, 4, 18944, 152064, tied=False, longest=131072),
+     7_615_616_512),
     "Qwen/Qwen2.5-14B": (qwen25(48, 5120, 40, 8, 13824), 14_770_033_664),
     "Qwen/Qwen2.5-32B": (qwen25(64, 5120, 40, 8, 27648), 32_763_876_352),
     "Qwen/Qwen2.5-72B": (qwen25(80, 8192, 64, 8, 29568), 72_706_203_648),
@@ -311,10 +305,8 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
     "Qwen/Qwen3-14B": (qwen3(40, 5120, 40, 8, 17408), 14_768_307_200),
     "Qwen/Qwen3-32B": (qwen3(64, 5120, 64, 8, 25600), 32_762_123_264),
     "Qwen/Qwen3-30B-A3B": (qwen3_moe(48, 2048, 32, 4, 6144, count=128, width=768), 30_532_122_624),
-    "Qwen/Qwen3-235B-A22B": (
-        qwen3_moe(94, 4096, 64, 4, 12288, count=128, width=1536),
-        235_093_634_560,
-    ),
+    "Qwen/Qwen3-235B-A22B": (qwen3_moe(94, 4096, 64, 4, 12288, count=128, width=1536),
+     235_093_634_560),
     "Qwen/Qwen3-Coder-480B-A35B-Instruct": (
         qwen3_moe(62, 6144, 96, 8, 8192, count=160, width=2560, rope_theta=1e7)
         | {"max_position_embeddings": 262144},
@@ -326,14 +318,10 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         | {"moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632},
         14_315_784_192,
     ),
-    "google/gemma-2b": (
-        gemma("gemma", 18, 2048, 8, 1, 16384, head=256, hidden_act="gelu"),
-        2_506_172_416,
-    ),
-    "google/gemma-7b": (
-        gemma("gemma", 28, 3072, 16, 16, 24576, head=256, hidden_act="gelu"),
-        8_537_680_896,
-    ),
+    "google/gemma-2b": (gemma("gemma", 18, 2048, 8, 1, 16384, head=256, hidden_act="gelu"),
+     2_506_172_416),
+    "google/gemma-7b": (gemma("gemma", 28, 3072, 16, 16, 24576, head=256, hidden_act="gelu"),
+     8_537_680_896),
     "google/gemma-2-2b": (gemma2(26, 2304, 8, 4, 9216), 2_614_341_888),
     "google/gemma-2-9b": (gemma2(42, 3584, 16, 8, 14336), 9_241_705_984),
     "google/gemma-2-27b": (gemma2(46, 4608, 32, 16, 36864, head=128), 27_227_128_320),
@@ -359,10 +347,8 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         phi3(40, 5120, 40, 10, 17920, 32064, longest=4096, sliding_window=2047),
         13_960_238_080,
     ),
-    "microsoft/phi-4": (
-        phi3(40, 5120, 40, 10, 17920, 100352, longest=16384, rope_theta=250000),
-        14_659_507_200,
-    ),
+    "microsoft/phi-4": (phi3(40, 5120, 40, 10, 17920, 100352, longest=16384, rope_theta=250000),
+     14_659_507_200),
     "deepseek-ai/DeepSeek-V2-Lite": (
         deepseek("deepseek_v2", 27, 2048, 16, 16, 10944, 102400, n_routed_experts=64)
         | {"moe_intermediate_size": 1408, "num_experts_per_tok": 6, "n_shared_experts": 2}
@@ -450,10 +436,8 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         | {"multi_query": True},
         15_517_456_384,
     ),
-    "bigcode/starcoder2-3b": (
-        starcoder2(30, 3072, 24, 2, 12288, theta=999999.4420358813),
-        3_030_371_328,
-    ),
+    "bigcode/starcoder2-3b": (starcoder2(30, 3072, 24, 2, 12288, theta=999999.4420358813),
+     3_030_371_328),
     "bigcode/starcoder2-7b": (starcoder2(32, 4608, 36, 4, 18432, theta=1e6), 7_173_923_840),
     "bigcode/starcoder2-15b": (
         starcoder2(40, 6144, 48, 4, 24576, theta=100000.0) | {"tie_word_embeddings": False},
@@ -489,7 +473,7 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         | {"max_position_embeddings": 1048576, "tie_word_embeddings": False},
         400_711_848_960,
     ),
-}
+}  # fmt: skip
 
 
 def document(name: str, **changes: Any) -> Document:

@@ -218,10 +218,8 @@ def test_what_is_not_modelled_is_refused_by_name(kind):
 
 MISTAKES = [
     (changed(model_type="gone"), "model_type: found nothing, expected one of bamba, deepseek_v2, "),
-    (
-        changed(model_type="gone", architectures=["Qwen3ForCausalLM"]),
-        '; "model_type": "qwen3" is that of Qwen3ForCausalLM',
-    ),
+    (changed(model_type="gone", architectures=["Qwen3ForCausalLM"]),
+     '; "model_type": "qwen3" is that of Qwen3ForCausalLM'),
     (changed(model_type="lama"), "starcoder2 (did you mean 'llama'?)"),
     (changed(model_type=7), "model_type: found 7, expected a text"),
     (changed(hidden_size="gone"), "hidden_size: found nothing, expected a whole number from 1 to"),
@@ -234,31 +232,23 @@ MISTAKES = [
     (changed(hidden_act="tanh"), "hidden_act: found 'tanh', expected one of gelu, gelu_fast"),
     (changed(rms_norm_eps=-1), "rms_norm_eps: found -1, expected a positive number"),
     (changed(rope_scaling=[1]), "rope_scaling: found a list of 1, expected an object"),
-    (
-        changed(rope_scaling={"type": "ntk", "factor": 2.0}),
-        "rope_scaling.type: found 'ntk', expected one of default, mrope, linear, dynamic, llama3",
-    ),
+    (changed(rope_scaling={"type": "ntk", "factor": 2.0}),
+     "rope_scaling.type: found 'ntk', expected one of default, mrope, linear, dynamic, llama3"),
     (changed(tie_word_embeddings="no"), "tie_word_embeddings: found 'no', expected true or false"),
     (changed(mlp_bias=True), "mlp_bias: found true, expected false without attention_bias"),
-    (
-        changed(layer_types=["linear_attention"] * 4),
-        "layer_types: found 'linear_attention', expected one of full_attention, sliding_attention",
-    ),
-    (
-        changed(model_type="mistral", sliding_window=8, layer_types=["full_attention"]),
-        "layer_types: found a list of 1, expected a list of 4, one entry per layer",
-    ),
+    (changed(layer_types=["linear_attention"] * 4),
+     "layer_types: found 'linear_attention', expected one of full_attention, sliding_attention"),
+    (changed(model_type="mistral", sliding_window=8, layer_types=["full_attention"]),
+     "layer_types: found a list of 1, expected a list of 4, one entry per layer"),
     (changed(index_topk=2048), "index_topk: found sparse attention, where an indexer chooses"),
     (changed(hybrid_override_pattern="M*"), "hybrid_override_pattern: found Mamba layers, exp"),
     (changed(attn_type_list=[0, 0, 0, 1]), "attn_type_list: found lightning attention, expected o"),
     (changed(attn_type_list=7), "attn_type_list: found lightning attention, expected ones"),
     (changed(model_type="falcon", alibi=True), "alibi: found true, expected false: rotary pos"),
-    (
-        changed(model_type="mixtral", num_local_experts=2, num_experts_per_tok=4),
-        "num_experts_per_tok: found 4, expected a whole number from 1 to 2",
-    ),
+    (changed(model_type="mixtral", num_local_experts=2, num_experts_per_tok=4),
+     "num_experts_per_tok: found 4, expected a whole number from 1 to 2"),
     ([LLAMA], "file: found a list of 1, expected an object"),
-]
+]  # fmt: skip
 
 
 @for_each(("values", "expected"), MISTAKES)
