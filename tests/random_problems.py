@@ -95,7 +95,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "fused_permute": ("on", "off,on"),
         "defer_embedding_wgrad": ("on", "off,on"),
         "lora": ("8", "0,16"),
-        "lora_targets": ("linear_qkv,linear_proj", "linear_proj"),
+        "lora_targets": ("linear_qkv,linear_proj", "linear_proj", "linear_fc1,linear_fc2"),
         "lora_dropout": ("0.1", "0,0.1"),
         "freeze": ("embedding", "layers:1", "embedding,layers:0-1", "mlp,output"),
     },

@@ -5,7 +5,7 @@ The judge of a job of options is another training system if Megatron-LM cannot t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.analysis.fit.needs import Needs, Site, smallest_devices, telling_ranks
@@ -294,7 +294,8 @@ def _tried(
     kernels, precision = job.settings.kernels, job.settings.precision
     try:
         plain = runtime.settings(job.model, precision, cluster, kernels.quantised)
-        runtime.check_model(job.model, plain)
+        by_peft = replace(plain, tuning=job.settings.tuning) if job.settings.tuning else plain
+        runtime.check_model(job.model, by_peft)
     except PlannerError:
         return None
     own = as_it_does(runtime, job, plain, usual=USUAL)

@@ -15,6 +15,7 @@ from ilp_planner.inputs.devices import usable, usable_devices
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.problem import Problem
+from ilp_planner.settings.values import BY_TRAINER, with_fields
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.training.costs import MegatronCosts
 from ilp_planner.spaces.training.enumerate.choices import uncounted
@@ -29,6 +30,7 @@ from ilp_planner.specs.recipes import check_recipe, precision_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Request
     from ilp_planner.spaces.training.runtime import Runtime
@@ -66,7 +68,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     runtime.check_asked(asked.constraints)
     cluster = files.cluster_file()
     check_cluster(cluster)
-    limits = memory_limits(cluster, asked)
+    limits, trained = memory_limits(cluster, asked), _by_trainer(asked.constraints)
     for name in MOST:
         value = getattr(asked, name)
         if value is not None and value < 1:
@@ -79,10 +81,10 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
             )
         decoder = decoder_of(model, runtime)
         profile = _element_profile(files, cluster, decoder, model)
-        base = _base(space, model, cluster, "", profile)
+        base = _base(space, model, cluster, "", profile, trained)
     else:
         files.keep("profile", "")
-        base = _estimated(space, model, Same(cluster), asked.precision)
+        base = _estimated(space, model, Same(cluster), asked.precision, trained)
     for each in BASES:
         each.bound()
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
@@ -153,6 +155,18 @@ class Base:
             answers.bound()
 
 
+# A setting of jobs that PEFT and the Trainer run, whatever of the model is trained.
+BY_PEFT = {"tuning.frozen": ("embedding",)}
+BITS = 16
+
+
+def _by_trainer(asked: Constraints) -> bool:
+    """Tell whether PEFT and the Trainer run all plans that are asked for."""
+    told = ((asked.lora, ("0",)), (asked.freeze, ("none",)))
+    others = any(values and not {*values} & {*plain} for values, plain in told)
+    return others or (bool(asked.moments) and {*asked.moments} <= {*BY_TRAINER})
+
+
 class Same:
     """A cluster that equals no other one, however alike: comparing large ones takes long."""
 
@@ -170,9 +184,11 @@ BASES: WeakSet[Base] = WeakSet()
 
 
 @lru_cache(maxsize=KEPT)
-def _estimated(space: MegatronSpace, model: ModelSpec, on: Same, precision: str) -> Base:
+def _estimated(
+    space: MegatronSpace, model: ModelSpec, on: Same, precision: str, trained: bool
+) -> Base:
     """Return the common data of problems with estimated times: one object for all of them."""
-    return _base(space, model, on.cluster, precision, None)
+    return _base(space, model, on.cluster, precision, None, trained)
 
 
 def _base(
@@ -181,10 +197,12 @@ def _base(
     cluster: ClusterSpec,
     asked: str,
     profile: ElementProfile | None,
+    trained: bool,
 ) -> Base:
     """Return the common data of problems.
 
-    asked: the precision, or a recipe of quantised products; empty: the model's.
+    asked: the precision, or a recipe of quantised products; empty: the model's. trained: all plans
+    are PEFT's and the Trainer's, which have any model of transformers.
 
     Raises
     ------
@@ -198,7 +216,8 @@ def _base(
     notes += (*architecture_notes(cluster), *runtime.notes())
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
-        runtime.check_model(decoder, settings)
+        by_peft = trained and settings.bits >= BITS  # it has no quantised products
+        runtime.check_model(decoder, with_fields(settings, BY_PEFT) if by_peft else settings)
     except SpecError as error:
         raise SpecError(f"model {model.name!r}: {error}") from None
     if profile is not None:

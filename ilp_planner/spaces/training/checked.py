@@ -117,6 +117,8 @@ class CheckedRuntime(Runtime):
                 f"{model.encoders[0].name}: found images or sounds before the decoder, expected a "
                 f"model of text alone: {self.title}'s space has no encoder; `space=megatron` has"
             )
+        if settings.by_trainer:
+            settings = as_transformers(settings)
         plain = replace(model, lengths=None)  # how samples are made, jobs say
         job = TrainingJob(model=plain, micro_batch=1, global_batch=2, dp=2, settings=settings)
         for text in self.refusals(job):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.base.errors import InfeasibleError, SpecError
 from ilp_planner.faces.api.problem import problem as named
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
@@ -127,3 +127,17 @@ def test_models_of_transformers_have_no_quantised_products(asked: dict[str, str]
     assert plan.settings is not None
     assert plan.settings.kernels.quantised == "mxfp8"
     assert not plan.settings.tuning
+
+
+def test_peft_trains_models_that_torchtitan_has_not() -> None:
+    """By FSDP, as it trains any model of transformers; what torchtitan itself trains is refused."""
+    size: dict[str, Any] = {"gpus": "2xH100", "global_batch": 4, "space": "torchtitan"}
+    name = "qwen3.5-0.8b-text"
+    for asked in ({"lora": "8", "lora_targets": "in_proj_qkv,out_proj"}, {"freeze": "embedding"}):
+        plan = solve(named(name, **size, **asked)).plan
+        assert plan is not None
+        assert plan.settings is not None
+        assert plan.settings.kernels.implementation == "eager"
+    for asked in ({}, {"lora": "0,8"}):
+        with pytest.raises(SpecError, match=r"model\.one_plus: found True, but torchtitan"):
+            named(name, **size, **asked)
