@@ -14,7 +14,7 @@ from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED, Lengths
 from ilp_planner.specs.sounds import SoundEncoder
 from ilp_planner.specs.tuning import Tuning
-from tests.examples import for_each, thinned
+from tests.examples import thinned
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import runtime_problem
 from tests.spaces.training.test_random_plans import assert_none_is_faster
@@ -76,7 +76,7 @@ ASKED = [
 KINDS = sorted(ENCODERS)
 
 
-@for_each(("kind", "case"), thinned(product(KINDS, ASKED), 4))
+@pytest.mark.parametrize(("kind", "case"), thinned(product(KINDS, ASKED), 4))
 def test_no_plan_is_faster_than_the_bound(kind, case):
     memory, base, asked = case
     problem = problem_of(ENCODERS[kind], memory, asked, base=base)
@@ -89,7 +89,7 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("kind", "batching", "memory"), thinned(product(KINDS, (PACKED, LONGEST, FULL), (1.6, 9.0)), 5)
 )
 def test_no_plan_with_images_of_documents_is_faster_than_the_bound(kind, batching, memory):
