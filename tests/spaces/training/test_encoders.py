@@ -76,7 +76,7 @@ ASKED = [
 KINDS = sorted(ENCODERS)
 
 
-@pytest.mark.parametrize(("kind", "case"), thinned(product(KINDS, ASKED), 4))
+@pytest.mark.parametrize(("kind", "case"), [*thinned(product(KINDS, ASKED), 4)])
 def test_no_plan_is_faster_than_the_bound(kind, case):
     memory, base, asked = case
     problem = problem_of(ENCODERS[kind], memory, asked, base=base)
@@ -90,7 +90,8 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "batching", "memory"), thinned(product(KINDS, (PACKED, LONGEST, FULL), (1.6, 9.0)), 5)
+    ("kind", "batching", "memory"),
+    [*thinned(product(KINDS, (PACKED, LONGEST, FULL), (1.6, 9.0)), 5)],
 )
 def test_no_plan_with_images_of_documents_is_faster_than_the_bound(kind, batching, memory):
     lengths = Lengths(**DOCUMENTS, batching=batching)
