@@ -21,6 +21,7 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_json import decode_saved, encode_saved, read_saved, write_saved
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict, verdict_of
 from ilp_planner.optimize.result import Moment, Status, Stop
+from tests.examples import for_each
 from tests.formats.saved_cases import (
     OF_LAYERS,
     TEXTS,
@@ -251,7 +252,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("damage", "message"), BAD, ids=[message for _, message in BAD])
+@for_each(("damage", "message"), BAD)
 def test_refuses_in_one_line(
     tmp_path: Path, saved: SavedPlan, damage: Callable[[dict[str, Any]], object], message: str
 ) -> None:

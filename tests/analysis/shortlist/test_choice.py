@@ -14,6 +14,7 @@ from ilp_planner.analysis.shortlist.choice import (
     one_by_one,
     regrets_of,
 )
+from tests.examples import for_each
 
 SEEDS = range(40)
 
@@ -38,7 +39,7 @@ def brute(regrets: np.ndarray, count: int, first: int) -> tuple[int, int]:
     return best
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_no_choice_is_better(seed: int) -> None:
     regrets = matrix(seed)
     first = seed % len(regrets)
@@ -51,7 +52,7 @@ def test_no_choice_is_better(seed: int) -> None:
         assert found[1:3] == (left.max(), left.sum())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_the_program_agrees_with_enumeration(seed: int) -> None:
     regrets = matrix(seed)
     for count in range(2, len(regrets) + 1):
@@ -61,7 +62,7 @@ def test_the_program_agrees_with_enumeration(seed: int) -> None:
         assert one_by_one(regrets, count, 0)[1:3] >= every[1:3]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_a_plan_more_never_loses_more(seed: int) -> None:
     regrets = matrix(seed)
     worst = [least_regret(regrets, count).worst for count in range(1, len(regrets) + 1)]

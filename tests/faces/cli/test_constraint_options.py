@@ -69,7 +69,7 @@ def test_the_helps_name_values() -> None:
             "sharding_copies", "lora", "lora_targets", "freeze"), name  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), NAMED)
+@for_each(("name", "value"), NAMED)
 def test_a_named_value_is_accepted_everywhere(name: str, value: str, tmp_path: Path) -> None:
     said = constraints_of({name: value})
     assert said != ANY

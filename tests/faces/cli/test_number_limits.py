@@ -11,7 +11,7 @@ import pytest
 
 from ilp_planner.base.limits import DIMENSION, MOST
 from ilp_planner.faces.cli.main import COMMANDS, command_line
-from tests.examples import thinned
+from tests.examples import for_each, thinned
 from tests.faces.cli.conftest import Done, swapped
 
 CPU_SECONDS = 120  # of one command: for ever, as these take two
@@ -96,7 +96,7 @@ def test_every_command_with_a_number_is_here() -> None:
     assert len(CASES) > 60
 
 
-@pytest.mark.parametrize(("command", "option", "kind"), CASES)
+@for_each(("command", "option", "kind"), CASES)
 def test_what_is_beyond_its_limit_is_refused(
     ilp_plan: Callable[..., Done], saved: Path, command: str, option: str, kind: type
 ) -> None:

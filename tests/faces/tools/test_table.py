@@ -1,5 +1,6 @@
 """Tools take what their commands take, and refuse the rest in one line."""
 
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -16,6 +17,7 @@ from ilp_planner.faces.tools.table import (
     parameters,
     words_of,
 )
+from tests.examples import for_each
 
 EVERY = [(name, key) for name in TOOLS for key in parameters(name)]
 MOST = 60.0
@@ -35,13 +37,20 @@ def required(name: str) -> dict[str, Any]:
     return {key: sample(name, key) for key in input_schema(name)["required"]}
 
 
-@pytest.mark.parametrize(("name", "key"), EVERY)
+@cache
+def made(name: str) -> tuple[jsonschema.Draft202012Validator, Any]:
+    """Return what validates a tool's values, and its command."""
+    validator = jsonschema.Draft202012Validator(input_schema(name))
+    return validator, command_line([name]).commands[name]
+
+
+@for_each(("name", "key"), EVERY)
 def test_a_property_arrives_as_the_option_that_it_is_named_after(name: str, key: str) -> None:
     value = sample(name, key)
-    jsonschema.validate({**required(name), key: value}, input_schema(name))
+    validator, command = made(name)
+    validator.validate({**required(name), key: value})
     words = words_of(name, {**required(name), key: value}, MOST)
     assert words[0] == name
-    command = command_line([name]).commands[name]
     option = parameters(name)[key].option
     context = command.make_context(name, words[1:], obj=0.0, help_option_names=HELP)
     (found,) = [
@@ -57,11 +66,11 @@ def test_a_property_arrives_as_the_option_that_it_is_named_after(name: str, key:
     assert context.params["as_json"] is True
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@for_each("name", TOOLS)
 def test_schemas_are_schemas(name: str) -> None:
-    for made in (input_schema(name), output_schema(name)):
-        jsonschema.Draft202012Validator.check_schema(made)
-        assert made["type"] == "object"
+    for one in (input_schema(name), output_schema(name)):
+        jsonschema.Draft202012Validator.check_schema(one)
+        assert one["type"] == "object"
     hidden = {JSON, "--verbose", "--help"}
     command = command_line([name]).commands[name]
     options = {one for p in command.params for one in p.opts if one.startswith("--")}

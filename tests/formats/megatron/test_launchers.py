@@ -12,7 +12,7 @@ from ilp_planner.formats.megatron.arguments import job_of_arguments, read_argume
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script import read_script
 from ilp_planner.formats.megatron.values import MegatronArguments
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 MODEL = (
     "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
@@ -112,7 +112,7 @@ def read(
     return read_script(path, world, environment={}, gpus=gpus, strict=strict)
 
 
-@pytest.mark.parametrize(("before", "alone", "beside", "words"), IDIOMS)
+@for_each(("before", "alone", "beside", "words"), IDIOMS)
 def test_idioms(
     tmp_path: Path,
     before: str,
@@ -185,7 +185,7 @@ HEADERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("header", "line", "expected"), HEADERS)
+@for_each(("header", "line", "expected"), HEADERS)
 def test_headers_of_slurm(
     tmp_path: Path, header: str, line: str, expected: tuple[int, int] | str
 ) -> None:
@@ -214,7 +214,7 @@ def test_a_hostfile_lies_beside_the_script(tmp_path: Path, monkeypatch: pytest.M
 TYPED = [row[0] for row in IDIOMS if "hosts" not in row[0] and ":-" not in row[0]]
 
 
-@pytest.mark.parametrize("before", TYPED)
+@for_each("before", TYPED)
 def test_a_typed_line_is_read_alike(tmp_path: Path, before: str) -> None:
     line = f"{before} {RUN}"
     for gpus in (None, TWO_NODES):
