@@ -167,7 +167,6 @@ LINES = {
     + " ".join(f"{key}={str(value).lower()}" for key, value in CHATLEARN.items()).replace(
         "/ckpts/qwen3-8b", "/ckpts/Qwen3-8B"
     ),
-    "primus": "./primus-cli direct -- train pretrain --config run.yaml",
     "ms-swift": "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 1024 "
     "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --sequence_parallel true "
     "--micro_batch_size 2 --global_batch_size 16",

@@ -52,6 +52,7 @@ LAUNCHES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "megatron": (("sft",), ("pt",), ("rlhf",)),
     "swift": (("sft",), ("pt",), ("rlhf",)),
     "llamafactory-cli": (("train",),),
+    "primus-cli": (),
     "axolotl": (("train",),),
     "trl": (("sft",), ("dpo",), ("grpo",)),
     "tune": (("run",),),

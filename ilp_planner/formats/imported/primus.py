@@ -111,7 +111,7 @@ SYSTEM = System(
     rows=ROWS,
     same=("",),
     aside=(
-        "lora.*", "stage", "sft_*",
+        "config", "lora.*", "stage", "sft_*",
         "work_group", "user_name", "exp_name", "workspace", "platform.*", f"{MODULE}.config",
         f"{MODULE}.name", "*wandb*", "*tensorboard*", "*mlflow*", "stderr_sink_level", "log_*",
         "logging_*", "*rocm_mem_info*", "*profil*", "train_iters", "eval_*", "lr*", "min_lr",

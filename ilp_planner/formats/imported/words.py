@@ -137,7 +137,7 @@ def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
         name, equals, inside = word.partition("=")
         if word in ("-d", "--conf_dir") and rest:
             before = Path(rest.pop(0))
-        elif name in ("--config-file", "--config_file", "--job.config_file"):
+        elif name in ("--config", "--config-file", "--config_file", "--job.config_file"):
             rest = [inside, *rest] if equals else rest
         elif word.startswith("--"):
             key, value = dotted_option(word, rest)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.formats.imports import read
+from ilp_planner.formats.imports import read, recognise_words
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.inputs.files import find_model
 from ilp_planner.settings.values import FUSED_LOSS
@@ -87,3 +87,11 @@ def test_what_is_not_modelled_is_refused_or_said() -> None:
         job(enable_zero_bubble=True)
     said = arguments_of("primus", **{f"{OVERRIDES}use_turbo_attention": True}).remarks
     assert any(one.startswith("use_turbo_attention: not counted") for one in said)
+
+
+def test_a_line_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(nested(PRIMUS)))
+    line = "./primus-cli slurm srun -N 2 -- train pretrain --config run.yaml --micro_batch_size 2"
+    found = recognise_words(line.split(), folder=tmp_path)
+    assert found is not None
+    assert job_of_arguments(read(found, 8)).micro_batch == 2
