@@ -196,6 +196,7 @@ class Divided(Schedule):
     """
 
     divides = True
+    looped = False  # up to their last forward passes, whole groups begin as more of them do
     ranks: int = 1
     buffers = 3
 
@@ -214,6 +215,7 @@ class InterleavedZeroBubble(Divided):
 
     __slots__ = ()
     name = "interleaved-zb"
+    looped = True
 
 
 class ZeroBubbleV(Divided):

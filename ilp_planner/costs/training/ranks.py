@@ -339,10 +339,15 @@ class RankCosts:
         there, back = often.forward * gather, often.backward * gather + often.reduces * reduce
         summed = often.sums * _seconds(self.undivided_rings(kind), len(self.held))["all_reduce"]
         exposed = max(machine.sharded_exposed for machine in self._machines(kind))
-        return tuple(
-            element.waiting(float(a), float(b), exposed).sending(float(c))
-            for element, a, b, c in zip(chain, there, back, summed, strict=True)
-        )
+        seen: dict[tuple[object, ...], ElementTime] = {}  # mostly of equal layers
+        found = []
+        rows = zip(chain, there.tolist(), back.tolist(), summed.tolist(), strict=True)
+        for element, a, b, c in rows:
+            key = id(element), a, b, c
+            if key not in seen:
+                seen[key] = element.waiting(a, b, exposed).sending(c)
+            found.append(seen[key])
+        return tuple(found)
 
     def timed(self, kind: int) -> dict[str, tuple[Timed, ...]]:
         """Return device type -> the chain with the profile's times, of a kind of rank."""

@@ -112,6 +112,8 @@ def _least_of_layouts(
     """
     layouts, constant = layouts_of(part, pipeline), part.ranks.constant
     plain = layout_bounds(part, pipeline, [NOTHING], layouts)[0] + constant
+    if [*every] == [NOTHING]:
+        return np.asarray(plain.min(keepdims=True, initial=INFINITE))
     left = plain < below
     own = layout_bounds(part, pipeline, every, layouts[left]) + constant
     least = plain[~left].min(initial=INFINITE)
@@ -605,15 +607,31 @@ def _overfills(part: MegatronPart, variant: Variant) -> bool:
     """Tell whether memory rules out a schedule with divided backward passes, by what ranks hold at
     least: a micro-batch of all their virtual stages, and more where the schedule says so."""
     pp = part.degrees.pp
+    once = "once", ()
+    if once not in part.crowded:
+        part.crowded[once] = [int(_ruled_out(part, (NOTHING,), (1,) * pp)[0])]
+    if part.crowded[once][0]:
+        return True
     shape = part.micro_batches, pp, variant.virtual, variant.schedule
-    return any(
-        _ruled_out(part, (NOTHING,), flights).all() for flights in ((1,) * pp, _held_of_all(*shape))
-    )
+    return bool(_ruled_out(part, (NOTHING,), held_of_all(*shape))[0])
+
+
+GROUPS = 3  # of micro-batches: ranks have warmed up, and gone once through their steady state
+
+
+def held_of_all(micro_batches: int, pp: int, virtual: int, name: str) -> tuple[int, ...]:
+    """Return how many micro-batches of all its virtual stages each rank holds at some moment.
+
+    A looped schedule has held what its first groups hold when their last forward pass has begun,
+    and after that these hold less and less: no more micro-batches are looked at.
+    """
+    if DIVIDED[name].looped:
+        micro_batches = min(micro_batches, GROUPS * pp)
+    return _held_of_all(micro_batches, pp, virtual, name)
 
 
 @lru_cache(maxsize=4096)
 def _held_of_all(micro_batches: int, pp: int, virtual: int, name: str) -> tuple[int, ...]:
-    """Return how many micro-batches of all its virtual stages each rank holds at some moment."""
     schedule = schedule_of(micro_batches, ranks=pp, virtual=virtual, name=name)
     mixes = (schedule.held(pp - 1 - rank) for rank in range(pp))
     return tuple(max(1, *(min(mix[:virtual]) for mix in own)) for own in mixes)

@@ -12,11 +12,13 @@ from ilp_planner.base.numerics import NEVER
 from ilp_planner.faces.api.problem import problem
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
+from ilp_planner.schedule.formulas import DIVIDED, schedule_of
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.bounds.variant import (
     bounded_variants,
     crowded_bound,
+    held_of_all,
     look_at_memory,
     most_of_a_rank,
     never_fits,
@@ -128,6 +130,28 @@ def test_what_never_fits_with_divided_backward_passes_has_no_layout_that_fits(
                     job = part.job_of_stages(variant, ends)
                     assert not fits_layout(part, replace(part.memory(variant), job=job))
     assert min(found.values()) > 5
+
+
+@examples(60)
+@given(
+    pp=st.integers(1, 6),
+    virtual=st.integers(1, 5),
+    micro_batches=st.integers(1, 60),
+    name=st.sampled_from(sorted(DIVIDED)),
+)
+def test_what_ranks_hold_of_all_stages_is_seen_in_the_first_groups(
+    pp: int, virtual: int, micro_batches: int, name: str
+) -> None:
+    """For any number of micro-batches: no more than in the whole order, and nearly always as
+    much."""
+    if name != "interleaved-zb":
+        virtual, micro_batches = 2, max(micro_batches, 2 * pp)
+    whole = schedule_of(micro_batches, ranks=pp, virtual=virtual, name=name)
+    found = held_of_all(micro_batches, pp, virtual, name)
+    for rank, count in enumerate(found):
+        most = max(min(mix[:virtual]) for mix in whole.held(pp - 1 - rank))
+        assert count <= max(1, most)
+        assert count == max(1, most) or micro_batches % pp
 
 
 @pytest.mark.parametrize("limit", [1.0, 1.4])
