@@ -1,6 +1,7 @@
 """No legal plan with samples of documents beats the bound, and the best of all is found."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ from ilp_planner.base.errors import PlannerError, UsageError
 from ilp_planner.costs.training.job import job_of_groups
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of
-from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.result import Result, Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
 from ilp_planner.settings.rules import check_packs
@@ -52,6 +53,13 @@ def problem_of(
     )
 
 
+@cache
+def solved(batching: str) -> tuple[Problem[Any], Result]:
+    """Return a dense model's problem for Megatron-LM, and its proved plan: for several tests."""
+    problem = problem_of("megatron", "dense", batching)
+    return problem, solve(problem)
+
+
 @pytest.mark.parametrize("batching", [JOINED, LONGEST, FULL])
 def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> None:
     """No plan of PEFT and the Trainer beats the bound; torchtitan refuses to make them itself."""
@@ -70,7 +78,7 @@ def test_no_plan_is_faster_than_the_bound(case: tuple[str, str, str]) -> None:
 @pytest.mark.parametrize("batching", BATCHINGS)
 def test_the_best_of_all_degrees_is_that_of_each(batching: str) -> None:
     """The proved plan is the fastest of those proved for each choice of degrees alone."""
-    found = solve(problem_of("megatron", "dense", batching))
+    _, found = solved(batching)
     times = []
     for tp, pp, cp in product((1, 2), (1, 2, 4), (1, 2, 4)):
         if tp * pp * cp > 4:
@@ -85,8 +93,7 @@ def test_the_best_of_all_degrees_is_that_of_each(batching: str) -> None:
 def test_packing_trains_more_tokens_in_a_second_than_padding() -> None:
     rates = {}
     for batching in BATCHINGS:
-        problem = problem_of("megatron", "dense", batching)
-        found = solve(problem)
+        problem, found = solved(batching)
         assert problem.spec is not None
         rates[batching] = 16 * problem.spec.architecture.tokens / found.objective
     assert rates[PACKED] > rates[LONGEST] > rates[FULL]
@@ -117,8 +124,8 @@ def test_packs_of_megatron_come_one_at_a_time() -> None:
     said = constraints_of({"micro_batch_size": 2})
     with pytest.raises(UsageError, match=r"micro_batch_size: found 2 .* expected 1"):
         problem_of("megatron", "dense", PACKED, said)
-    problem = problem_of("megatron", "dense", PACKED)
-    plan = solve(problem).plan
+    problem, found = solved(PACKED)
+    plan = found.plan
     assert plan is not None
     job = job_of_groups(plan, problem.costs.model, problem.cluster)
     assert job.micro_batch == 1
