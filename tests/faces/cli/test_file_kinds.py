@@ -39,6 +39,7 @@ SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.NANOTRON: "model: {hidden: 8}\nparallelism: {dp: 8, tp: 1}\ntokens: {micro: 3}\n",
     FileKind.NEOX: '{\n  "pipe_parallel_size": 1,\n  "hidden-size": 8,\n}\n',
     FileKind.NEMO: "name: run\ntrainer:\n  devices: 8\nmodel:\n  hidden_size: 8\n",
+    FileKind.PRIMUS: "modules:\n  pre_trainer:\n    framework: megatron\n",
     FileKind.TRAINER: "model_name_or_path: me/mine\nfinetuning_type: full\n",
     FileKind.TITAN: '[job]\ndump_folder = "x"\n\n[training]\nsteps = 3\n',
     FileKind.TITAN_PYTHON: "def run() -> Trainer.Config:\n    return Trainer.Config()\n",
