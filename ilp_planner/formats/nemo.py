@@ -32,6 +32,7 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, Settings, TrainingJob
+from ilp_planner.specs.tuning import OF_EACH
 
 VERSION = "0.3.1"
 TOOL = f"Megatron-Bridge {VERSION}"
@@ -148,6 +149,10 @@ def _samples(job: TrainingJob) -> Section:
 def _adapters(job: TrainingJob) -> Section:
     """Return the adapters (`peft/lora.py: LoRA`), named layer by layer if some have none."""
     tuning = job.settings.tuning
+    if each := [name for name in tuning.targets if name in OF_EACH]:
+        raise Unfit("settings.tuning.targets", ", ".join(each)).but(
+            f"{TOOL} has one adapter for all experts of a GPU", "linear_fc1, linear_fc2"
+        )
     frozen = tuning.frozen_layers(job.model.layers)
     targets = list(tuning.targets)
     if any(frozen):

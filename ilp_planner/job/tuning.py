@@ -265,7 +265,8 @@ def _of_experts(job: TrainingJob, kind: TunedLayer) -> Iterator[Module]:
 
     PEFT has one of each expert, and adds them to the experts' weights; the sum, and the factors in
     the training precision, are kept, and so is the product's input, as the sum has a gradient.
-    Megatron-Bridge has one for all experts of a rank, or of each where these are modules.
+    Megatron-Bridge has one for all experts of a rank, or of each where these are modules; ms-swift
+    has one of each.
     """
     every = adapters_of(job.model, job.settings.tuning, kind.kind)
     for module in dict.fromkeys(one.module for one in every if one.routed):
@@ -295,6 +296,7 @@ def _by_rank(job: TrainingJob, one: Adapter) -> Module:
     """Return the adapter of a rank's experts beside one of their products, or one of each."""
     tuning, ways = job.settings.tuning, job.expert_tp
     apart = not job.settings.kernels.grouped_experts
+    held = _held(job) if one.each and not apart else 1  # in one module
     inner = part(one.inner, ways) if one.rows else one.inner
     first = (tuning.rank, inner) if one.rows else (part(tuning.rank, ways), inner)
     second = (part(one.outer, ways), tuning.rank)
@@ -305,7 +307,10 @@ def _by_rank(job: TrainingJob, one: Adapter) -> Module:
     if tuning.dropout:
         kept.append(Kept(name="dropout mask", shape=(tokens, inner), width=MASK))
     shapes = {"lora_A": first, "lora_B": second}
-    weights = tuple(Weight(name=n, shape=shape, expert=True) for n, shape in shapes.items())
+    weights = tuple(
+        Weight(name=name, shape=(held * rows, columns), expert=True)
+        for name, (rows, columns) in shapes.items()
+    )
     found = Module(name=ADAPTERS, weights=weights, kept=tuple(kept))
     return found.times(_held(job)) if apart else found
 

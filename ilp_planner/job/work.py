@@ -466,12 +466,12 @@ class _Share:
         """Return a product with an adapter: its input is dropped out, or cast, and multiplied
         twice; the result is scaled and added. Backward the gradients of both weights, and of the
         input, which is added to the product's own. copies: of the product, which have one adapter,
-        or as many where they are modules of their own."""
+        or as many where they are modules of their own, or each is to have one."""
         tuning, rank = self.job.settings.tuning, self.job.settings.tuning.rank
         ways = self.job.expert_tp if one.routed else self.tp
         inner = one.inner / ways if one.rows else float(one.inner)
         outer = float(one.outer) if one.rows else one.outer / ways
-        parts = 1.0 if self.kernels.grouped_experts else copies
+        parts = 1.0 if self.kernels.grouped_experts and not one.each else copies
         rows = tokens / parts
         first = self._small(rows, rank, inner, parts), self._small(rows, outer, rank, parts)
         back = self._small(rows, rank, outer, parts), self._small(rows, inner, rank, parts)
@@ -492,7 +492,9 @@ class _Share:
     def _small(self, m: float, n: float, k: float, copies: float = 1.0) -> Kernel:
         """Return a product of an adapter, in the training precision."""
         moved = copies * (m * k + k * n + m * n) * self.width
-        return Kernel(2.0 * m * n * k * copies, moved, Product(m, n, k, copies))
+        grouped, streams = copies > 1, (copies > 1) * product_streams(self.job)
+        product = Product(m, n, k, copies, grouped=grouped, streams=streams)
+        return Kernel(2.0 * m * n * k * copies, moved, product)
 
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
         """Return the kernels that bring so many numbers into the format of quantised products.

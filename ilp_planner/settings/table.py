@@ -56,6 +56,7 @@ from ilp_planner.specs.tuning import (
     BRIDGE_ONLY,
     FROZEN,
     MOST_DROPOUT,
+    OF_EACH,
     OF_EXPERTS,
     OF_SCANS,
     PEFT_ONLY,
@@ -1256,7 +1257,7 @@ SETTINGS = (
             (*PEFT_EXAMPLE, *BRIDGE_EXAMPLE, *SCAN_EXAMPLE),
             names=TARGETS,
             example="q_proj,v_proj",
-            families=((*PEFT_ONLY, *OF_EXPERTS), BRIDGE_ONLY, OF_SCANS),
+            families=((*PEFT_ONLY, *OF_EXPERTS), (*BRIDGE_ONLY, *OF_EACH), OF_SCANS),
         ),
         "Products with adapters, in the names of Hugging Face or of Megatron-LM: q_proj,v_proj or "
         "linear_qkv,linear_proj; without this option those that PEFT (queries and values) and "

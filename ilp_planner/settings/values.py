@@ -21,7 +21,7 @@ from ilp_planner.specs.training import (
 from ilp_planner.specs.tuning import Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.specs.training import Settings
 
@@ -247,6 +247,25 @@ def with_fields(settings: Settings, values: dict[str, Any]) -> Settings:
             own[field] = value
     parts = {group: replace(getattr(settings, group), **v) for group, v in inner.items()}
     return replace(settings, **own, **parts)
+
+
+# Demands that PEFT and the Trainer meet, with values of all other jobs.
+OF_TRAINER = {"lora": ("0",), "freeze": ("none",), "moments": ("fp32", "bf16", "fp8")}
+
+
+def trainer_alone(told: Callable[[str], Sequence[str]]) -> bool:
+    """Tell whether PEFT and the Trainer run all jobs that are demanded. told: the values of a
+    setting, by its name; none: it is not demanded."""
+    each = ((told(name), others) for name, others in OF_TRAINER.items())
+    return any(values and not {*values} & {*others} for values, others in each)
+
+
+def by_peft_trained(settings: Settings) -> Settings:
+    """Return settings of a job of PEFT and the Trainer that any model may have; it has no quantised
+    products."""
+    return (
+        settings if settings.quantised else replace(settings, tuning=Tuning(frozen=("embedding",)))
+    )
 
 
 def as_transformers(settings: Settings) -> Settings:

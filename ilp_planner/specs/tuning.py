@@ -36,8 +36,10 @@ PEFT_ONLY = (
 )  # fmt: skip
 OF_SCANS = ("in_proj", "out_proj")  # around a Mamba-2 mixer or a gated delta net
 OF_EXPERTS = ("experts.gate_up_proj", "experts.up_proj", "experts.down_proj")
-BRIDGE_NAMES, PEFT_NAMES = (*BRIDGE_ONLY, *OF_SCANS), (*PEFT_ONLY, *OF_SCANS, *OF_EXPERTS)
-TARGETS = (*BRIDGE_ONLY, *PEFT_ONLY, *OF_SCANS, *OF_EXPERTS)
+OF_EACH = ("experts.linear_fc1", "experts.linear_fc2")  # Megatron's, with an adapter of each expert
+BRIDGE_NAMES = (*BRIDGE_ONLY, *OF_EACH, *OF_SCANS)
+PEFT_NAMES = (*PEFT_ONLY, *OF_SCANS, *OF_EXPERTS)
+TARGETS = (*BRIDGE_ONLY, *OF_EACH, *PEFT_ONLY, *OF_SCANS, *OF_EXPERTS)
 # Those that have adapters where none are named: of Megatron-Bridge 0.3.1 (`peft/lora.py: LoRA`),
 # and of PEFT for models like Llama (`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`).
 BRIDGE_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
@@ -252,9 +254,15 @@ class Adapter(NamedTuple):
     @property
     def merged(self) -> bool:
         """Tell whether every expert has one of its own, which PEFT adds to the experts' weights
-        (`tuners/lora/layer.py: ParamWrapper`). Megatron-Bridge has one for all experts of a rank,
-        beside their product (`peft/lora.py`, `share_expert_adapters` of 0.6)."""
+        (`tuners/lora/layer.py: ParamWrapper`)."""
         return self.routed and self.target in PEFT_NAMES
+
+    @property
+    def each(self) -> bool:
+        """Tell whether every expert has one of its own beside its product, as in ms-swift
+        (`LoraParallelLinear`). Megatron-Bridge has one for all experts of a rank (`peft/lora.py`),
+        or of each where `share_expert_adapters` of 0.6 is false."""
+        return self.target in OF_EACH
 
 
 ROUTED = "experts."
@@ -306,9 +314,9 @@ def _of_experts(model: Decoder) -> Iterator[Adapter]:
     first, last, wide = f"{ROUTED}linear_fc1", f"{ROUTED}linear_fc2", e.ffn * (1 + model.gated)
     whole = "experts.gate_up_proj" if model.gated else "experts.up_proj"
     moved = moves(model)
-    names = ("linear_fc1", whole, *("gate_proj", "up_proj") * moved)
+    names = ("linear_fc1", OF_EACH[0], whole, *("gate_proj", "up_proj") * moved)
     yield from _named(names, first, h, wide)
-    names = ("linear_fc2", "experts.down_proj", *("down_proj",) * moved)
+    names = ("linear_fc2", OF_EACH[1], "experts.down_proj", *("down_proj",) * moved)
     yield from _named(names, last, e.ffn, h, rows=True)
     if e.shared_ffn:
         yield from _of_mlp(model, e.shared_ffn, peft=not moved)
@@ -386,6 +394,8 @@ def targets_of(model: Decoder) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def adapters_of(model: Decoder, tuning: Tuning, kind: int) -> tuple[Adapter, ...]:
-    """Return the adapters of a kind of layers."""
+    """Return the adapters of a kind of layers; where each expert has one, all share none."""
     every = possible_adapters(model, kind) if tuning.rank else ()
-    return tuple(one for one in every if one.target in tuning.targets)
+    found = [one for one in every if one.target in tuning.targets]
+    own = {one.module for one in found if one.each}
+    return tuple(one for one in found if one.each or one.module not in own)

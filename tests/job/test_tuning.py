@@ -251,6 +251,48 @@ def test_adapters_are_stepped_like_other_parameters_elsewhere() -> None:
     assert states(replace(job, dp=2, global_batch=2, settings=shared))[2] == 6 * count
 
 
+ROUTED = Decoder(**SMALL, experts=Experts(count=8, top_k=2, ffn=256))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("ep", [1, 4])
+def test_adapters_of_experts_are_divided_as_these_are(ep: int, grouped: bool) -> None:
+    """One of a rank's experts, or of each: where experts are modules, and where it is asked for."""
+    first = 8 * (512 + 2 * 256)
+    second = 8 * (256 + 512)
+    for targets, each in (
+        (("linear_fc1", "linear_fc2"), not grouped),
+        (("experts.linear_fc1", "experts.linear_fc2"), True),
+        (("linear_fc1", "linear_fc2", "experts.linear_fc1", "experts.linear_fc2"), True),
+    ):
+        kernels = Kernels(grouped_experts=grouped)
+        job = job_of(Tuning(rank=8, targets=targets), ROUTED, ep=ep, kernels=kernels)
+        job = replace(job, dp=4, global_batch=4)
+        layer = layer_module(job, *job.kind(1))
+        assert layer.trained == layer.trained_experts == (first + second) * (8 // ep if each else 1)
+
+
+def test_adapters_of_experts_have_products_of_their_own() -> None:
+    """PEFT's make the weights' sum and its gradient, Megatron's go beside the product."""
+    kernels = Kernels(grouped_experts=True)
+    rows = 2 * 1024  # tokens that experts see
+    beside = 2 * rows * 8 * (512 + 2 * 256)
+    for target in ("linear_fc1", "experts.linear_fc1"):
+        job = job_of(Tuning(rank=8, targets=(target,)), ROUTED, kernels=kernels)
+        own = layer_work(job, kind=1, state=ADAPTED)
+        still = layer_work(job, kind=1, state=PASSED)
+        assert products(own, 0) - products(still, 0) == beside
+        assert products(own, 1) - products(still, 1) == 2 * beside
+    job = job_of(tuning_of(8, ("experts.gate_up_proj",)), ROUTED, kernels=kernels)
+    own = layer_work(job, kind=1, state=ADAPTED)
+    numbers = 8 * 512 * 2 * 256  # of the experts' weights
+    assert products(own, 0) - products(still, 0) == 2 * 8 * numbers
+    whole = 2 * rows * 512 * 2 * 256  # as if they were trained
+    assert products(own, 1) - products(still, 1) == whole + 2 * 2 * 8 * numbers
+    layer = layer_module(job, *job.kind(1))
+    assert kept_in(layer, "mlp", "experts", "adapters")["sum"] == 2 * numbers
+
+
 # ---- kinds of layers -----------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from ilp_planner.formats.imported.rows import (
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
 from ilp_planner.specs.lengths import LONGEST, PACKED
-from ilp_planner.specs.tuning import BRIDGE_TARGETS
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, ROUTED
 
 HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
 
@@ -66,6 +66,16 @@ def _head(reading: Reading) -> None:
         reading.remarks.append("task_type: embedding: counted with a head of one number")
 
 
+def _of_experts(reading: Reading) -> None:
+    """Say that each routed expert has adapters of its own, in a model that has some
+    (`tuners/lora.py: LoraParallelLinear`)."""
+    targets = reading.said["settings.tuning.targets"]
+    assert isinstance(targets, tuple)
+    own = tuple(f"{ROUTED}{name}" for name in targets if f"{ROUTED}{name}" in OF_EACH)
+    if reading.routes():
+        reading.said["settings.tuning.targets"] = (*targets, *own)
+
+
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
@@ -73,6 +83,7 @@ def _finish(reading: Reading) -> None:
         reading.adapters(
             ("lora_rank", 8), ("target_modules", BRIDGE_TARGETS), ("lora_dropout", 0.05)
         )
+        _of_experts(reading)
     _images(reading)
     _head(reading)
     reading.batching = PACKED if truth(given.get("packing")) else LONGEST

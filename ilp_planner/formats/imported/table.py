@@ -337,6 +337,11 @@ class Reading:
         found = self._named()
         return bool(found and found[2])
 
+    def routes(self) -> bool:
+        """Tell whether the model that is named, or said, has routed experts."""
+        found = self._named()
+        return bool(self.said.get("num_experts") or (found and found[0].get("num_experts")))
+
     def _named(self) -> tuple[dict[str, Value], list[str], dict[str, AnyEncoder]] | None:
         named = self.said.get(MODEL)
         if not isinstance(named, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
@@ -15,7 +15,7 @@ from ilp_planner.inputs.devices import usable, usable_devices
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.problem import Problem
-from ilp_planner.settings.values import BY_TRAINER, with_fields
+from ilp_planner.settings.values import by_peft_trained, trainer_alone
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.training.costs import MegatronCosts
 from ilp_planner.spaces.training.enumerate.choices import uncounted
@@ -30,7 +30,6 @@ from ilp_planner.specs.recipes import check_recipe, precision_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Request
     from ilp_planner.spaces.training.runtime import Runtime
@@ -68,7 +67,10 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     runtime.check_asked(asked.constraints)
     cluster = files.cluster_file()
     check_cluster(cluster)
-    limits, trained = memory_limits(cluster, asked), _by_trainer(asked.constraints)
+    limits, trained = (
+        memory_limits(cluster, asked),
+        trainer_alone(partial(getattr, asked.constraints)),
+    )
     for name in MOST:
         value = getattr(asked, name)
         if value is not None and value < 1:
@@ -155,18 +157,6 @@ class Base:
             answers.bound()
 
 
-# A setting of jobs that PEFT and the Trainer run, whatever of the model is trained.
-BY_PEFT = {"tuning.frozen": ("embedding",)}
-BITS = 16
-
-
-def _by_trainer(asked: Constraints) -> bool:
-    """Tell whether PEFT and the Trainer run all plans that are asked for."""
-    told = ((asked.lora, ("0",)), (asked.freeze, ("none",)))
-    others = any(values and not {*values} & {*plain} for values, plain in told)
-    return others or (bool(asked.moments) and {*asked.moments} <= {*BY_TRAINER})
-
-
 class Same:
     """A cluster that equals no other one, however alike: comparing large ones takes long."""
 
@@ -216,8 +206,7 @@ def _base(
     notes += (*architecture_notes(cluster), *runtime.notes())
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
-        by_peft = trained and settings.bits >= BITS  # it has no quantised products
-        runtime.check_model(decoder, with_fields(settings, BY_PEFT) if by_peft else settings)
+        runtime.check_model(decoder, by_peft_trained(settings) if trained else settings)
     except SpecError as error:
         raise SpecError(f"model {model.name!r}: {error}") from None
     if profile is not None:

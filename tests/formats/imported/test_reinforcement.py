@@ -9,7 +9,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.imported.slime import LAYERS
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.model_reader import read_model
-from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning, trains_encoder
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, Tuning, trains_encoder
 from tests.imported_cases import ACTOR, arguments_of, job_of
 
 
@@ -133,6 +133,15 @@ def test_models_that_hear_have_both_encoders(name: str) -> None:
         assert trains_encoder(job.model, job.settings.tuning) is trained
     notes = arguments_of("ms-swift", None, model=name, max_length=2048).remarks
     assert any(note.startswith("sounds: 30 seconds a sample assumed") for note in notes)
+
+
+def test_swift_has_adapters_of_each_expert() -> None:
+    plain, routed = (
+        job_of("ms-swift", None, model=name, max_length=2048, tuner_type="lora")
+        for name in ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B")
+    )
+    assert plain.settings.tuning.targets == BRIDGE_TARGETS
+    assert routed.settings.tuning.targets == (*BRIDGE_TARGETS, *OF_EACH)
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-Omni-30B-A3B"])

@@ -51,6 +51,7 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
     ("megatron", "delta nets and experts", {"lora": "8", "lora_targets": "linear_proj,in_proj"}),
     ("megatron", "delta nets and experts", {"freeze": "embedding,delta,experts,layers:0-1"}),
     ("megatron", "experts", {**EVERYWHERE, "lora_dropout": "0.1"}),
+    ("megatron", "experts", {"lora": "8", "lora_targets": "experts.linear_fc1,linear_fc2"}),
     ("torchtitan", "experts", {**OF_EXPERTS, "freeze": "layers:0"}),
     ("deepspeed", "experts", {"lora": "8", "lora_targets": "gate_proj,up_proj,down_proj"}),
     ("deepspeed", "experts", {**OF_EXPERTS, "qlora": "on"}),
