@@ -5,6 +5,7 @@ The constants of a machine can be written into a cluster file that keeps the res
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import asdict
@@ -15,13 +16,37 @@ from ilp_planner.base.units import parse_duration, parse_flops, parse_rate, pars
 from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device
 from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.machine import DURATIONS, Machine
-from ilp_planner.specs.toml_writer import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.base.files import Document
     from ilp_planner.specs.link import Link
+
+
+# ---- Values of any TOML file as text -------------------------------------------------------------
+
+
+def toml_text(values: Mapping[str, object]) -> str:
+    """Return a file that `tomllib` reads as these values, one line per key of the root: texts,
+    numbers, booleans, lists and tables of them."""
+    return "".join(f"{quoted(key)} = {_value(value)}\n" for key, value in values.items())
+
+
+def quoted(text: str) -> str:
+    """Return a text as TOML has it, also as a key."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)} = {_value(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return quoted(value) if isinstance(value, str) else repr(value)
+
 
 RATES = (("GB/s", 1e9), ("B/s", 1))
 FLOPS = (("TFLOP/s", 1e12), ("FLOP/s", 1))

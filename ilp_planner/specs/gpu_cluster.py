@@ -9,8 +9,8 @@ from ilp_planner.base.files import Document
 from ilp_planner.base.limits import DEVICES
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
 from ilp_planner.specs.cluster_reader import link_between, link_note, read_cluster
+from ilp_planner.specs.cluster_writer import quoted
 from ilp_planner.specs.gpus import Gpu, gpu, meant
-from ilp_planner.specs.toml_writer import quoted
 
 FORM = re.compile(r"\s*(\d+)\s*x\s*(\S.*?)\s*", re.IGNORECASE)
 

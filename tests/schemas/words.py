@@ -6,7 +6,7 @@ from typing import Any, get_args
 from ilp_planner.costs.profiles.measurements import COLUMNS, TEXT_COLUMNS
 from ilp_planner.faces.cli.values import Solver
 from ilp_planner.faces.report.catalogues import OPTIONS, UNITS
-from ilp_planner.faces.sweeps.row import NO_PLAN
+from ilp_planner.faces.sweeps.journal import NO_PLAN
 from ilp_planner.formats import inputs_json
 from ilp_planner.inputs.constraints import KEEP, NAMES
 from ilp_planner.inputs.table import Size, Whole, Wholes

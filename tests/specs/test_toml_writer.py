@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.specs.toml_writer import toml_text
+from ilp_planner.specs.cluster_writer import toml_text
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
 SCALARS = st.one_of(st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False), TEXTS)

@@ -20,9 +20,9 @@ from ilp_planner.inputs.files import DEFAULT_CLUSTER, DEFAULT_MODEL, InputFiles
 from ilp_planner.inputs.request import FILES, Reference, Request
 from ilp_planner.inputs.table import BY_KEYWORD, INPUTS
 from ilp_planner.specs.cluster_reader import DEVICE_KEYS
+from ilp_planner.specs.cluster_writer import toml_text
 from ilp_planner.specs.machine import CONSTANTS
 from ilp_planner.specs.toml_reader import nearest
-from ilp_planner.specs.toml_writer import toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

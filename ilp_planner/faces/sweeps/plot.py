@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ilp_planner.faces.sweeps.journal import Row
     from ilp_planner.faces.sweeps.points import Sweep
-    from ilp_planner.faces.sweeps.row import Row
     from ilp_planner.faces.sweeps.table import Wish
 
 LABELS = {

@@ -12,7 +12,7 @@ from ilp_planner.faces.report.grid import GAP, shortened
 from ilp_planner.faces.report.rates import three_digits
 from ilp_planner.faces.report.tables import GIB, Table, describe_gap, exact_seconds
 from ilp_planner.faces.sweeps.axes import GPUS
-from ilp_planner.faces.sweeps.row import NO_PLAN
+from ilp_planner.faces.sweeps.journal import NO_PLAN
 from ilp_planner.faces.sweeps.table import column_of
 from ilp_planner.job.verdict import Verdict
 from ilp_planner.specs.time_errors import percent
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ilp_planner.faces.sweeps.journal import Row
     from ilp_planner.faces.sweeps.points import Sweep
-    from ilp_planner.faces.sweeps.row import Row
     from ilp_planner.faces.sweeps.table import Wish
 
 MOST_ROWS = 40  # that are shown; the table on disk has all

@@ -19,9 +19,8 @@ from ilp_planner.base.interrupts import postponed
 from ilp_planner.base.limits import POINTS
 from ilp_planner.faces.schemas import headed
 from ilp_planner.faces.sweeps.executors.registry import LOCAL, open_executor
-from ilp_planner.faces.sweeps.journal import Journal, Kind
+from ilp_planner.faces.sweeps.journal import LOST, NO_PLAN, REFUSED, Journal, Kind, Row, devices_of
 from ilp_planner.faces.sweeps.plot import check_plot, write_plot
-from ilp_planner.faces.sweeps.row import LOST, NO_PLAN, REFUSED, Row, devices_of
 from ilp_planner.faces.sweeps.table import check_output, check_row, frame_of, rows_of, write_table
 from ilp_planner.faces.sweeps.work import CHUNK_SECONDS, Chunk, Task
 from ilp_planner.formats.inputs_json import encode_inputs
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    from ilp_planner.faces.sweeps.executors.base import Done, Executor
+    from ilp_planner.faces.sweeps.executors.registry import Done, Executor
+    from ilp_planner.faces.sweeps.journal import Row
     from ilp_planner.faces.sweeps.points import Point, Sweep
-    from ilp_planner.faces.sweeps.row import Row
     from ilp_planner.faces.sweeps.table import Wish
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.search.start import Start

@@ -17,7 +17,7 @@ from ilp_planner.base.files import write_bytes
 from ilp_planner.base.limits import FIGURE
 from ilp_planner.faces.report.rates import price_of_tokens, run_of
 from ilp_planner.faces.sweeps.axes import GPUS
-from ilp_planner.faces.sweeps.row import NO_PLAN, RATES
+from ilp_planner.faces.sweeps.journal import NO_PLAN, RATES
 from ilp_planner.specs.prices import PriceList
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from ilp_planner.faces.sweeps.journal import Row
     from ilp_planner.faces.sweeps.points import Sweep
-    from ilp_planner.faces.sweeps.row import Row
     from ilp_planner.formats.json_fields import Fields
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ilp_planner.base.errors import InfeasibleError, PlannerError
-from ilp_planner.faces.sweeps.row import FAILED, REFUSED, Row
+from ilp_planner.faces.sweeps.journal import FAILED, REFUSED, Row
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request
@@ -133,7 +133,7 @@ def solve_point(task: Task) -> Outcome:
     """Solve one point in one thread. A failure is a row with the reason."""
     for name, count in THREADS.items():
         os.environ.setdefault(name, count)
-    from ilp_planner.faces.sweeps.row import row_of
+    from ilp_planner.faces.sweeps.journal import row_of
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.references import named_from
     from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes

@@ -18,7 +18,7 @@ from ilp_planner.faces.sweeps.executors.registry import LOCAL, open_executor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ilp_planner.faces.sweeps.executors.base import Executor
+    from ilp_planner.faces.sweeps.executors.registry import Executor
 
 SCRIPT, STEPS = "{script}", "{steps}"
 # A command begins when its process is known: that of a planner which is killed before never does.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.analysis.tune.tune import Answer
-    from ilp_planner.faces.sweeps.executors.base import Executor
+    from ilp_planner.faces.sweeps.executors.registry import Executor
     from ilp_planner.formats.exports import Target
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem

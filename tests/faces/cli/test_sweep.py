@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ilp_planner as ilp
-from ilp_planner.faces.sweeps.executors.base import Done
 from ilp_planner.faces.sweeps.executors.local import Local
+from ilp_planner.faces.sweeps.executors.registry import Done
 from tests.faces.cli.conftest import heard
 from tests.faces.sweeps.cases import AtOnce
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from ilp_planner.faces.sweeps.axes import axis_of
-from ilp_planner.faces.sweeps.executors.base import Done
+from ilp_planner.faces.sweeps.executors.registry import Done
+from ilp_planner.faces.sweeps.journal import Row
 from ilp_planner.faces.sweeps.points import Sweep
-from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.work import Chunk, Outcome, Solved, Task
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.optimize.solvers.base import Limits

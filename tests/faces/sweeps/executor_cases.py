@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ilp_planner.faces.sweeps.executors.base import Executor
-from ilp_planner.faces.sweeps.journal import Journal
+from ilp_planner.faces.sweeps.executors.registry import Executor
+from ilp_planner.faces.sweeps.journal import Journal, Row
 from ilp_planner.faces.sweeps.points import Sweep
-from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.sweep import JOURNAL, Run, heading
 from tests.faces.sweeps.cases import sweep_of
 from tests.small import write_specs

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.faces.sweeps.axes import axis_of
+from ilp_planner.faces.sweeps.journal import Row
 from ilp_planner.faces.sweeps.points import Sweep
-from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.work import Task, solve_point
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.spaces.training import build

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import PlanError, UsageError
-from ilp_planner.faces.sweeps.journal import Journal
+from ilp_planner.faces.sweeps.journal import LOST, REFUSED, Journal
 from ilp_planner.faces.sweeps.points import Sweep
-from ilp_planner.faces.sweeps.row import LOST, REFUSED
 from ilp_planner.faces.sweeps.sweep import (
     JOURNAL,
     Files,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.faces.sweeps.journal import FAILED
 from ilp_planner.faces.sweeps.points import Sweep
-from ilp_planner.faces.sweeps.row import FAILED
 from ilp_planner.faces.sweeps.work import Task, solve_point
 from tests.faces.sweeps.cases import LIMITS, sweep_of
 from tests.small import write_specs

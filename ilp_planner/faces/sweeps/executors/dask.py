@@ -10,7 +10,7 @@ import dask
 from distributed import Client, wait
 
 from ilp_planner.base.errors import SchedulerError
-from ilp_planner.faces.sweeps.executors.base import Done
+from ilp_planner.faces.sweeps.executors.registry import Done
 from ilp_planner.faces.sweeps.work import done
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from multiprocessing import Pipe, connection
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.children import Watched, cores, ended, stopped
-from ilp_planner.faces.sweeps.executors.base import Done
+from ilp_planner.faces.sweeps.executors.registry import Done
 from ilp_planner.faces.sweeps.work import THREADS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from ilp_planner.base.errors import SchedulerError
-from ilp_planner.faces.sweeps.executors.base import Done
+from ilp_planner.faces.sweeps.executors.registry import Done
 from ilp_planner.faces.sweeps.work import THREADS, done
 
 if TYPE_CHECKING:
