@@ -23,18 +23,14 @@ FEATURES = {
     "beside, two norms": (llama(parallel_norms=2), 0),
     "norms without weights": (llama(norm="bare-layernorm"), -(2 * LAYERS + 1) * HIDDEN),
     "sinks": (llama(sinks=True), LAYERS * HEADS),
-    "one scale for all heads": (
-        llama(qk_norm=True, qk_norm_of="heads"),
-        LAYERS * (HEADS + KV) * HEAD,
-    ),
+    "one scale for all heads": (llama(qk_norm=True, qk_norm_of="heads"),
+     LAYERS * (HEADS + KV) * HEAD),
     "queries by their length": (llama(qk_norm=True, qk_norm_of="l2"), 0),
     "bias of the last product": (llama(projection_bias=True), LAYERS * HIDDEN),
     "bias of the logits": (llama(output_bias=True), 1000),
-    "gated shared expert": (
-        llama(experts=EXPERTS),
-        LAYERS * (5 * 3 * HIDDEN * 64 + 4 * HIDDEN + HIDDEN - 3 * HIDDEN * 704),
-    ),
-}
+    "gated shared expert": (llama(experts=EXPERTS),
+     LAYERS * (5 * 3 * HIDDEN * 64 + 4 * HIDDEN + HIDDEN - 3 * HIDDEN * 704)),
+}  # fmt: skip
 
 
 def whole(model: Decoder) -> int:

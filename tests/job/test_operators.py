@@ -94,24 +94,15 @@ KEYS, VALUES = (("keys", "linear_qkv", 0.25, 64), ("values", "linear_qkv", 0.25,
         (
             llama(qkv_bias=True),
             False,
-            [
-                QUERIES,
-                KEYS,
-                VALUES,
-                ("projection", "linear_proj", 1.0, 256),
-                ("up", "mlp_fc1", 0.5, 352),
-            ],
+            [QUERIES, KEYS, VALUES, ("projection", "linear_proj", 1.0, 256),
+             ("up", "mlp_fc1", 0.5, 352)],
             [],
         ),
         (
             llama(latent=LATENT, kv_heads=16),
             False,
-            [
-                ("narrow queries", "linear_q_down_proj", 1.0, 48),
-                NARROW_KEYS,
-                ("projection", "linear_proj", 1.0, 256),
-                ("up", "mlp_fc1", 0.5, 352),
-            ],
+            [("narrow queries", "linear_q_down_proj", 1.0, 48), NARROW_KEYS,
+             ("projection", "linear_proj", 1.0, 256), ("up", "mlp_fc1", 0.5, 352)],
             [],
         ),
         (
@@ -129,16 +120,12 @@ KEYS, VALUES = (("keys", "linear_qkv", 0.25, 64), ("values", "linear_qkv", 0.25,
         (
             llama(experts=replace(MIXTURE, shared_ffn=192)),
             True,
-            [
-                QUERIES,
-                VALUES,
-                ("gate", "shared_experts_fc1", 0.5, 96),
-                ("down", "shared_experts_fc2", 1.0, 256),
-            ],
+            [QUERIES, VALUES, ("gate", "shared_experts_fc1", 0.5, 96),
+             ("down", "shared_experts_fc2", 1.0, 256)],
             [KEYS],
         ),
     ],
-)
+)  # fmt: skip
 def test_every_other_product_is_kept(
     model: Decoder,
     experts: bool,

@@ -25,17 +25,9 @@ from tests.examples import for_each
 ROOT = Path(__file__).parents[3]
 DATABASE = ROOT.parent / "shared" / "data" / "aceso" / "eurosys"
 MEASURED = (
-    "gpt3-350m",
-    "gpt3-1.3b",
-    "gpt3-2.6b",
-    "gpt3-6.7b",
-    "scale-layer-64",
-    "t5-770m",
-    "t5-3b",
-    "wide-resnet-500m",
-    "wide-resnet-2b",
-    "wide-resnet-4b",
-)
+    "gpt3-350m", "gpt3-1.3b", "gpt3-2.6b", "gpt3-6.7b", "scale-layer-64", "t5-770m", "t5-3b",
+    "wide-resnet-500m", "wide-resnet-2b", "wide-resnet-4b",
+)  # fmt: skip
 
 TINY = {
     "gpt": ModelSpec(

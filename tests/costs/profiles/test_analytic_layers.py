@@ -31,17 +31,10 @@ from tests.examples import examples, for_each
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT.parent / "shared" / "data" / "metis" / "profile_data_samples"
 MODELS = {
-    "gpt": ModelSpec(
-        name="gpt",
-        precision="fp16",
-        architecture=Gpt(layers=3, hidden=512, heads=8, sequence=256, vocab=4096),
-    ),
-    "single": ModelSpec(
-        name="single",
-        precision="fp32",
-        micro_batch_sizes=(4,),
-        architecture=Gpt(layers=2, hidden=256, heads=4, sequence=128, vocab=512),
-    ),
+    "gpt": ModelSpec(name="gpt", precision="fp16",
+     architecture=Gpt(layers=3, hidden=512, heads=8, sequence=256, vocab=4096)),
+    "single": ModelSpec(name="single", precision="fp32", micro_batch_sizes=(4,),
+     architecture=Gpt(layers=2, hidden=256, heads=4, sequence=128, vocab=512)),
     "t5": ModelSpec(
         name="t5",
         precision="fp16",
@@ -55,12 +48,9 @@ MODELS = {
             vocab=4096,
         ),
     ),
-    "resnet": ModelSpec(
-        name="resnet",
-        precision="fp32",
-        architecture=WideResNet(blocks=(2, 1), in_channels=32, width_factor=2, image=64),
-    ),
-}
+    "resnet": ModelSpec(name="resnet", precision="fp32",
+     architecture=WideResNet(blocks=(2, 1), in_channels=32, width_factor=2, image=64)),
+}  # fmt: skip
 DECODERS = {
     "gpt": MODELS["gpt"],
     "single": MODELS["single"],

@@ -206,36 +206,26 @@ BAD = {
     "only comments": ("# a: b\n#\n", ["header", "found none"]),
     "another table": ("a,b\n1,2\n", ["'record' is missing", "a, b", "profile import"]),
     "semicolons": (HEAD.replace(",", ";") + "\n", ["'record' is missing"]),
-    "column missing": (
-        "record,layers,tp,time_s\nlayer,0,1,1\n",
-        ["'micro_batch' is missing", "'layer'"],
-    ),
+    "column missing": ("record,layers,tp,time_s\nlayer,0,1,1\n",
+     ["'micro_batch' is missing", "'layer'"]),
     "times missing": ("record,layers,tp,micro_batch\nlayer,0,1,1\n", ["'time_s' is missing"]),
     "unknown column": (f"{HEAD},weight\n{ROW},1\n", ["'weight' is unknown", "'weight_bytes'"]),
     "unknown, nothing like it": (f"{HEAD},zzz\n{ROW},1\n", ["'zzz' is unknown"]),
     "column twice": (f"{HEAD},tp\n{ROW},1\n", ["'tp' is there twice"]),
-    "milliseconds": (
-        "record,layers,tp,micro_batch,time_ms\nlayer,0,1,1,3\n",
-        ["'time_ms'", "'time_s'", "seconds", "one unit"],
-    ),
+    "milliseconds": ("record,layers,tp,micro_batch,time_ms\nlayer,0,1,1,3\n",
+     ["'time_ms'", "'time_s'", "seconds", "one unit"]),
     "mebibytes": (f"{HEAD},weight_MiB\n{ROW},1\n", ["'weight_MiB'", "'weight_bytes'", "bytes"]),
     "mb": (f"{HEAD},memory_mb\n{ROW},1\n", ["'memory_mb'", "'memory_bytes'"]),
-    "unit in a cell": (
-        f"{HEAD}\n{ROW}\nlayer,1,1,1,3 ms\n",
-        ["line 3", "'time_s'", "'3 ms'", "seconds", ": 0.003"],
-    ),
-    "unit of bytes in a cell": (
-        f"{HEAD},weight_bytes\n{ROW},2 KiB\n",
-        ["line 2", "'weight_bytes'", "'2 KiB'", ": 2048"],
-    ),
+    "unit in a cell": (f"{HEAD}\n{ROW}\nlayer,1,1,1,3 ms\n",
+     ["line 3", "'time_s'", "'3 ms'", "seconds", ": 0.003"]),
+    "unit of bytes in a cell": (f"{HEAD},weight_bytes\n{ROW},2 KiB\n",
+     ["line 2", "'weight_bytes'", "'2 KiB'", ": 2048"]),
     "unknown unit in a cell": (f"{HEAD}\nlayer,0,1,1,3 parsec\n", ["line 2", "'3 parsec'"]),
     "NaN": (f"{HEAD}\nlayer,0,1,1,nan\n", ["line 2", "'time_s'", "'nan'", "seconds"]),
     "infinite": (f"{HEAD}\nlayer,0,1,1,inf\n", ["line 2", "'time_s'", "'inf'"]),
     "too large": (f"{HEAD}\nlayer,0,1,1,1e999\n", ["line 2", "'time_s'", "'1e999'"]),
-    "longer than anything": (
-        f"{HEAD}\nlayer,0,1,1,1e300\n",
-        ["line 2", "'time_s'", "at most 1e+09"],
-    ),
+    "longer than anything": (f"{HEAD}\nlayer,0,1,1,1e300\n",
+     ["line 2", "'time_s'", "at most 1e+09"]),
     "shorter than anything": (f"{HEAD}\nlayer,0,1,1,1e-300\n", ["line 2", "'time_s'", "1e-12"]),
     "more than there are": (f"{HEAD}\nlayer,0,1,1e300,1\n", ["line 2", "'micro_batch'", "1e+09"]),
     "more bytes": (f"{HEAD},weight_bytes\n{ROW},1e300\n", ["line 2", "'weight_bytes'", "1e+30"]),
@@ -251,10 +241,8 @@ BAD = {
     "unknown record": (f"{HEAD}\nlair,0,1,1,1\n", ["line 2", "'record'", "'lair'", "layer"]),
     "no record": (f"{HEAD}\n,0,1,1,1\n", ["line 2", "'record'", "''"]),
     "unknown status": (f"{HEAD},status\n{ROW},good\n", ["line 2", "'status'", "'good'", "ok"]),
-    "unknown provenance": (
-        f"{HEAD},provenance\n{ROW},guessed\n",
-        ["line 2", "'provenance'", "'guessed'", "measured"],
-    ),
+    "unknown provenance": (f"{HEAD},provenance\n{ROW},guessed\n",
+     ["line 2", "'provenance'", "'guessed'", "measured"]),
     "too few cells": (f"{HEAD}\n{ROW}\nlayer,0,1\n", ["line 3", "5 fields", "found 3"]),
     "too many cells": (f"{HEAD}\n{ROW},7\n", ["line 2", "5 fields", "found 6"]),
     "half a line": (f"{HEAD}\n{ROW}\nlay", ["line 3", "5 fields", "found 1"]),
@@ -262,11 +250,9 @@ BAD = {
     "after the quote": (f'{HEAD}\nlayer,"0"x,1,1,1\n', ["line 2", "CSV"]),
     "not UTF-8": (b"record\n\xff\xfe\n", ["UTF-8"]),
     "UTF-16": (f"{HEAD}\n{ROW}\n".encode("utf-16"), ["UTF-8"]),
-    "a later version": (
-        VERSION_LINE.replace("1", "2") + f"\n{HEAD}\n{ROW}\n",
-        ["version 2", "version 1"],
-    ),
-}
+    "a later version": (VERSION_LINE.replace("1", "2") + f"\n{HEAD}\n{ROW}\n",
+     ["version 2", "version 1"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)

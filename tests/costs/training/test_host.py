@@ -218,20 +218,13 @@ def test_more_on_the_host_is_never_faster_and_free_with_endless_links(
     [
         ({"offload": Offload(layers=2)}, "activations of 2 layers with pp 4"),
         ({"offload": Offload(layers=8)}, "at most 7"),
-        (
-            {"offload": Offload(layers=2), "recompute": Recompute(granularity="selective")},
-            "with recomputation",
-        ),
+        ({"offload": Offload(layers=2), "recompute": Recompute(granularity="selective")},
+         "with recomputation"),
         ({"offload": Offload(modules=("attn_proj",))}, "core_attn with it"),
-        (
-            {
-                "offload": Offload(modules=("core_attn",)),
-                "kernels": Kernels(implementation="local"),
-            },
-            "transformer_engine",
-        ),
+        ({"offload": Offload(modules=("core_attn",)), "kernels": Kernels(implementation="local")},
+         "transformer_engine"),
     ],
-)
+)  # fmt: skip
 def test_what_the_judge_refuses(changes: dict[str, object], have: str) -> None:
     made = usual_job(settings=settings(**changes))
     assert any(have in str(broken) for broken in check_offload(made))

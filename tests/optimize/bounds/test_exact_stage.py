@@ -29,14 +29,10 @@ SAME = 1e-9  # relative
 NAMES = {
     "resnet": ["{}", "{}", "{}-bn3", "{}-conv1", "{}-downsample"],
     "gpt": [
-        "enc-1st-layernorm",
-        "enc-attention-softmax",
-        "enc-attention-dropout",
-        "enc-attention-qkv",
-        "enc-MLP-gelu",
-        "enc-post-MLP-dropout",
+        "enc-1st-layernorm", "enc-attention-softmax", "enc-attention-dropout", "enc-attention-qkv",
+        "enc-MLP-gelu", "enc-post-MLP-dropout",
     ],
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

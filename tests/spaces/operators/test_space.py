@@ -140,42 +140,24 @@ def test_a_stage_may_have_whole_nodes_and_tensor_parallelism_inside_each() -> No
 
 
 UNPRICED = {
-    "a gap between operators": (
-        plan_of(stage(0, 2, 0, tp=2), stage(3, 4, 2, tp=2)),
-        [broken("operators covered once", "stage 1", "operators 3 to 3", "from operator 2 on")],
-    ),
-    "an overlap of operators": (
-        plan_of(stage(0, 3, 0, tp=2), stage(2, 4, 2, tp=2)),
-        [broken("operators covered once", "stage 1", "operators 2 to 3", "from operator 3 on")],
-    ),
-    "operators missing at the end": (
-        plan_of(stage(0, 1, 0, tp=2), stage(1, 3, 2, tp=2)),
-        [broken("operators covered once", "plan", "3 operators", "4 operators")],
-    ),
-    "operators before the first": (
-        plan_of(stage(-1, 2, 0, tp=2), stage(2, 4, 2, tp=2)),
-        [broken("operators covered once", "stage 0", "operators -1 to 1", "from operator 0 on")],
-    ),
-    "a stage without operators": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 2, 2), stage(2, 4, 3)),
-        [broken("operators covered once", "stage 1", "operators 2 to 1", "from operator 2 on")],
-    ),
-    "no stages": (
-        plan_of(),
-        [broken("operators covered once", "plan", "0 operators", "4 operators")],
-    ),
-    "a micro-batch that does not divide": (
-        replace(LEGAL, micro_batches=3),
-        [broken("micro-batches", "plan", "3 micro-batches", "a divisor of 8")],
-    ),
-    "micro-batches of nothing": (
-        replace(LEGAL, micro_batches=16),
-        [broken("micro-batches", "plan", "16 micro-batches", "a divisor of 8")],
-    ),
-    "a device left out": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 3)),
-        [broken("devices in order", "stage 1", "first device 3", "2")],
-    ),
+    "a gap between operators": (plan_of(stage(0, 2, 0, tp=2), stage(3, 4, 2, tp=2)),
+     [broken("operators covered once", "stage 1", "operators 3 to 3", "from operator 2 on")]),
+    "an overlap of operators": (plan_of(stage(0, 3, 0, tp=2), stage(2, 4, 2, tp=2)),
+     [broken("operators covered once", "stage 1", "operators 2 to 3", "from operator 3 on")]),
+    "operators missing at the end": (plan_of(stage(0, 1, 0, tp=2), stage(1, 3, 2, tp=2)),
+     [broken("operators covered once", "plan", "3 operators", "4 operators")]),
+    "operators before the first": (plan_of(stage(-1, 2, 0, tp=2), stage(2, 4, 2, tp=2)),
+     [broken("operators covered once", "stage 0", "operators -1 to 1", "from operator 0 on")]),
+    "a stage without operators": (plan_of(stage(0, 2, 0, tp=2), stage(2, 2, 2), stage(2, 4, 3)),
+     [broken("operators covered once", "stage 1", "operators 2 to 1", "from operator 2 on")]),
+    "no stages": (plan_of(),
+     [broken("operators covered once", "plan", "0 operators", "4 operators")]),
+    "a micro-batch that does not divide": (replace(LEGAL, micro_batches=3),
+     [broken("micro-batches", "plan", "3 micro-batches", "a divisor of 8")]),
+    "micro-batches of nothing": (replace(LEGAL, micro_batches=16),
+     [broken("micro-batches", "plan", "16 micro-batches", "a divisor of 8")]),
+    "a device left out": (plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 3)),
+     [broken("devices in order", "stage 1", "first device 3", "2")]),
     "devices in another order": (
         plan_of(stage(0, 2, 2, tp=2), stage(2, 4, 0, tp=2)),
         [
@@ -183,19 +165,15 @@ UNPRICED = {
             broken("devices in order", "stage 1", "first device 0", "4"),
         ],
     ),
-    "a device used twice": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 3, 1), stage(3, 4, 2, tp=2)),
-        [broken("devices used once", "stage 1", "device 1 again", "every device once")],
-    ),
+    "a device used twice": (plan_of(stage(0, 2, 0, tp=2), stage(2, 3, 1), stage(3, 4, 2, tp=2)),
+     [broken("devices used once", "stage 1", "device 1 again", "every device once")]),
     "a device that is not there": (
         plan_of(stage(0, 2, 0, tp=2), stage(2, 3, 2, tp=2), stage(3, 4, 4)),
         [broken("devices used once", "stage 2", "device 4", "0 to 3")],
     ),
-    "virtual stages": (
-        replace(plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 0, tp=2)), virtual=2),
-        [broken("stages", "plan", "others", "stages of operators, without settings of a runtime")],
-    ),
-}
+    "virtual stages": (replace(plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 0, tp=2)), virtual=2),
+     [broken("stages", "plan", "others", "stages of operators, without settings of a runtime")]),
+}  # fmt: skip
 
 
 @for_each("name", UNPRICED)
@@ -210,14 +188,10 @@ def test_a_plan_too_broken_to_be_priced_is_not_priced(name: str) -> None:
 
 
 PRICED = {
-    "devices left at the end": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 2)),
-        [broken("devices used once", "plan", "1 idle devices", "none idle")],
-    ),
-    "a stage that straddles nodes": (
-        plan_of(stage(0, 1, 0), stage(1, 3, 1, tp=2), stage(3, 4, 3)),
-        [broken("node straddled", "stage 1", "devices 1 to 2", "nodes of 2")],
-    ),
+    "devices left at the end": (plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 2)),
+     [broken("devices used once", "plan", "1 idle devices", "none idle")]),
+    "a stage that straddles nodes": (plan_of(stage(0, 1, 0), stage(1, 3, 1, tp=2), stage(3, 4, 3)),
+     [broken("node straddled", "stage 1", "devices 1 to 2", "nodes of 2")]),
     "a group larger than a node, and no whole number of them": (
         plan_of(stage(0, 3, 0, dp=3), stage(3, 4, 3), micro_batches=8),
         [
@@ -269,7 +243,7 @@ PRICED = {
             )
         ],
     ),
-}
+}  # fmt: skip
 
 
 @for_each("name", PRICED)

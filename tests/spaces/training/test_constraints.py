@@ -183,28 +183,19 @@ def test_heuristics_keep_them(solver):
     [
         ({"tp": 4}, {}, "`tp=4`: no plan of small on 4 devices has it; `tp=2` would do"),
         ({"tp": 4, "pp": 2}, {}, "`tp=4`: no plan of small on 4 devices has it; `tp=2` would do"),
-        (
-            {"tp": 2, "pp": "3..4", "dp": [1, 2]},
-            {},
-            "`tp=2`, `pp=3..4`: no plan of small on 4 devices has both; `tp=1` would do",
-        ),
-        (
-            {"tp": 1, "pp": 2, "cp": 1, "dp": 1},
-            {},
-            "`tp=1`, `pp=2`, `cp=1`, `dp=1`: no plan of small on 4 devices has all of them; `tp=2`",
-        ),
-        (
-            {"tp": 2, "pp": 4, "dp": 4},
-            {},
-            "`tp=2`, `pp=4`: no plan of small on 4 devices has both; `tp=1` with `pp=1` would do",
-        ),
+        ({"tp": 2, "pp": "3..4", "dp": [1, 2]}, {},
+         "`tp=2`, `pp=3..4`: no plan of small on 4 devices has both; `tp=1` would do"),
+        ({"tp": 1, "pp": 2, "cp": 1, "dp": 1}, {},
+         "`tp=1`, `pp=2`, `cp=1`, `dp=1`: no plan of small on 4 devices has all of them; `tp=2`"),
+        ({"tp": 2, "pp": 4, "dp": 4}, {},
+         "`tp=2`, `pp=4`: no plan of small on 4 devices has both; `tp=1` with `pp=1` would do"),
         ({"ep": 2}, {}, "`ep=2`: no plan of small on 4 devices has it; `ep=1` would do"),
         ({"pp": 1, "virtual_stages": 2}, {}, "`pp=1`, `virtual_stages=2`: no plan"),
         ({"tp": 2}, {"max_tp": 1}, "`tp=2`, `max_tp=1`: no plan"),
         ({"dp": 4}, {"micro_batch_sizes": (2,)}, "`dp=4`, `micro_batch_sizes=2`: no plan"),
         ({"dp": 4, "max_devices": 2}, {}, "`dp=4`, `max_devices=2`: no plan of small on 2 devices"),
     ],
-)
+)  # fmt: skip
 def test_an_impossible_set_names_what_contradicts(said, options, words):
     with pytest.raises(InfeasibleError, match=f"^{re.escape(words)}"):
         small_problem(batch=4, constraints=constraints_of(said), **options)

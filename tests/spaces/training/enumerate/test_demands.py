@@ -32,19 +32,13 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
     "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
     "schedule": {**{"1f1b": EVERY, "interleaved-zb": BOTH, "zb-v": BOTH, "dualpipe-v": BOTH}},
-    "recompute": {
-        **{"none": EVERY, "full": EVERY, "block": {MEGATRON}, "core_attn": {MEGATRON}},
-        "selective": EVERY - {DEEPSPEED},
-    },
-    "sharding": {
-        **{"none": EVERY, "optimizer": {MEGATRON, DEEPSPEED}, "gradients": EVERY},
-        "parameters": EVERY,
-    },
+    "recompute": {**{"none": EVERY, "full": EVERY, "block": {MEGATRON}, "core_attn": {MEGATRON}},
+     "selective": EVERY - {DEEPSPEED}},
+    "sharding": {**{"none": EVERY, "optimizer": {MEGATRON, DEEPSPEED}, "gradients": EVERY},
+     "parameters": EVERY},
     "sharding_copies": {"1": EVERY, "2": {MEGATRON, *BOTH}},
-    "cp_comm": {
-        **{"p2p": EVERY - {TITAN}, "all_gather": {MEGATRON, *BOTH}, "a2a": {MEGATRON}},
-        "a2a+p2p": {MEGATRON},
-    },
+    "cp_comm": {**{"p2p": EVERY - {TITAN}, "all_gather": {MEGATRON, *BOTH}, "a2a": {MEGATRON}},
+     "a2a+p2p": {MEGATRON}},
     "overlap": {"none": EVERY, "data": EVERY - {DEEPSPEED}},
     "fused_loss": {"none": EVERY, "native": {MEGATRON}, "liger": TUNED - {MEGATRON}},
     "gradients": {"fp32": EVERY, "bf16": {MEGATRON}},
@@ -59,17 +53,15 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "compile": {"off": EVERY, "on": BOTH},
     "defer_embedding_wgrad": {"off": EVERY, "on": {MEGATRON}},
     "lora": {"0": EVERY, "8": TUNED, "12": TUNED},
-    "lora_targets": {
-        **{"q_proj+v_proj": {TITAN, DEEPSPEED}, "k_proj": {TITAN, DEEPSPEED}},
-        "linear_qkv+linear_proj": {MEGATRON},
-    },
+    "lora_targets": {**{"q_proj+v_proj": {TITAN, DEEPSPEED}, "k_proj": {TITAN, DEEPSPEED}},
+     "linear_qkv+linear_proj": {MEGATRON}},
     "lora_dropout": {"0": EVERY, "0.1": TUNED},
     "qlora": {"off": EVERY, "on": {TITAN, DEEPSPEED}},
     "freeze": {"none": EVERY, "embedding": TUNED, "layers:0": TUNED},
     "max_devices": {"2": EVERY},
     "without": {"1": EVERY},
     "headroom": {"1 GiB": EVERY},
-}
+}  # fmt: skip
 VALUES = [(name, value) for name, values in HEARD.items() for value in values]
 
 

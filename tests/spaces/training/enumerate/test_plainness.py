@@ -63,10 +63,8 @@ def selective(*modules: str) -> Recompute:
 
 # Name of a row -> changes of a plain job, from plainer to less plain, that no row before notices.
 STEPS: dict[str, list[dict[str, Any]]] = {
-    "unmodelled settings": [
-        {"overlap_tensor": True},
-        {"overlap_tensor": True, "kernels": Kernels(graphs="full_iteration")},
-    ],
+    "unmodelled settings": [{"overlap_tensor": True},
+     {"overlap_tensor": True, "kernels": Kernels(graphs="full_iteration")}],
     "virtual stages": [{"virtual": 2}, {"virtual": 3}, {"virtual": 10}],
     "schedule": [{"schedule": "zb-v"}],
     "offloading": [
@@ -76,15 +74,13 @@ STEPS: dict[str, list[dict[str, Any]]] = {
             "offload": Offload(layers=2),
         },
     ],
-    "sharding": [
-        {"optimizer": OptimizerSettings(sharding="parameters")},
-        {"optimizer": OptimizerSettings(sharding="parameters", instances=2)},
-    ],
+    "sharding": [{"optimizer": OptimizerSettings(sharding="parameters")},
+     {"optimizer": OptimizerSettings(sharding="parameters", instances=2)}],
     "degrees": [{"tp": 8}, {"tp": 2, "pp": 2}, {"tp": 2, "pp": 2, "ep": 2}],
     "recomputation": [{"recompute": FULL}, {"recompute": FIRST}, {"recompute": selective("mlp")}],
     "order of ranks": [{"order": ORDERS[1]}],
     "unequal stages": [{"uneven": True}],
-}
+}  # fmt: skip
 
 
 @for_each("name", [name for name in NAMES if name != "context parallelism"])

@@ -153,44 +153,26 @@ WINDOWS = "windows and sinks are computed where ranks exchange heads, a2a"
         (with_settings(llama(heads=10, kv_heads=10, head=8), tp=4, cp=2, **A2A), []),
         (with_settings(llama(), cp=8, **A2A), []),
         (with_settings(llama(), cp=16, **A2A), ["8 query groups are not divisible by tp x cp"]),
-        (
-            with_settings(llama(), cp=32, **A2A),
-            [
-                "16 heads are not divisible by tp x cp",
-                "8 query groups are not divisible by tp x cp",
-            ],
-        ),
+        (with_settings(llama(), cp=32, **A2A),
+         ["16 heads are not divisible by tp x cp", "8 query groups are not divisible by tp x cp"]),
         (with_settings(llama(), tp=2, cp=4, **A2A), []),
-        (
-            with_settings(llama(), tp=2, cp=8, **A2A),
-            ["8 query groups are not divisible by tp x cp"],
-        ),
+        (with_settings(llama(), tp=2, cp=8, **A2A),
+         ["8 query groups are not divisible by tp x cp"]),
         # With more ranks than query groups each has one whole: 1 is not divisible.
-        (
-            with_settings(llama(), tp=16, cp=2, **A2A),
-            [
-                "16 heads are not divisible by tp x cp",
-                "16 query groups are not divisible by tp x cp",
-            ],
-        ),
+        (with_settings(llama(), tp=16, cp=2, **A2A),
+         ["16 heads are not divisible by tp x cp", "16 query groups are not divisible by tp x cp"]),
         # Latent attention has as many groups as heads, whatever is said of them.
         (with_settings(deepseek(kv_heads=2), cp=16, **A2A), []),
         (with_settings(llama(), cp=16, cp_comm="a2a+p2p", cp_inner=8), []),
-        (
-            with_settings(llama(), cp=32, cp_comm="a2a+p2p", cp_inner=16),
-            ["8 query groups are not divisible by tp x 16 of cp"],
-        ),
+        (with_settings(llama(), cp=32, cp_comm="a2a+p2p", cp_inner=16),
+         ["8 query groups are not divisible by tp x 16 of cp"]),
         (with_settings(llama(), cp=4, cp_comm="a2a+p2p", cp_inner=1), []),
-        (
-            with_settings(llama(), cp=4, cp_comm="a2a+p2p", cp_inner=0),
-            ["the ranks that exchange heads must divide cp, found 0"],
-        ),
-        (
-            with_settings(llama(), cp=4, cp_comm="a2a+p2p", cp_inner=3),
-            ["the ranks that exchange heads must divide cp, found 3"],
-        ),
+        (with_settings(llama(), cp=4, cp_comm="a2a+p2p", cp_inner=0),
+         ["the ranks that exchange heads must divide cp, found 0"]),
+        (with_settings(llama(), cp=4, cp_comm="a2a+p2p", cp_inner=3),
+         ["the ranks that exchange heads must divide cp, found 3"]),
     ],
-)
+)  # fmt: skip
 def test_heads_are_enough_for_the_ranks_that_exchange_them(
     case: TrainingJob, words: list[str]
 ) -> None:
@@ -212,25 +194,17 @@ EIGHT = Experts(count=8, top_k=2, ffn=96)
         (with_settings(deepseek(), ep=3, dp=3), ["degrees: ep 3 / a divisor of 8 experts"]),
         (with_settings(deepseek(), ep=2), ["degrees: etp x ep x pp 2 / a divisor of 1 ranks"]),
         (with_settings(deepseek(), tp=2, etp=2), []),
-        (
-            with_settings(deepseek(experts=replace(EIGHT, ffn=95)), tp=2, etp=2),
-            ["degrees: etp 2 / a divisor of 95"],
-        ),
+        (with_settings(deepseek(experts=replace(EIGHT, ffn=95)), tp=2, etp=2),
+         ["degrees: etp 2 / a divisor of 95"]),
         (with_settings(gpt(experts=EIGHT), tp=2, etp=1), []),
-        (
-            with_settings(gpt(experts=EIGHT), tp=2, etp=2),
-            ["degrees: etp 2 / 1, for experts with biases"],
-        ),
-        (
-            with_settings(deepseek(), pp=2, dp=3, ep=2),
-            ["degrees: etp x ep x pp 4 / a divisor of 6 ranks"],
-        ),
-        (
-            with_settings(deepseek(), pp=2, dp=3, tp=2, ep=1, etp=4),
-            ["degrees: etp x ep x pp 8 / a divisor of 12 ranks"],
-        ),
+        (with_settings(gpt(experts=EIGHT), tp=2, etp=2),
+         ["degrees: etp 2 / 1, for experts with biases"]),
+        (with_settings(deepseek(), pp=2, dp=3, ep=2),
+         ["degrees: etp x ep x pp 4 / a divisor of 6 ranks"]),
+        (with_settings(deepseek(), pp=2, dp=3, tp=2, ep=1, etp=4),
+         ["degrees: etp x ep x pp 8 / a divisor of 12 ranks"]),
     ],
-)
+)  # fmt: skip
 def test_experts_divide_into_ranks_and_ranks_into_them(case: TrainingJob, words: list[str]) -> None:
     assert said(check_experts, case) == words
 
@@ -376,23 +350,17 @@ def test_copies_of_states_divide_the_replicas_of_experts_as_well() -> None:
         (Offload(layers=7), {}, []),
         (Offload(layers=8), {}, ["activations of 8 layers / at most 7"]),
         (Offload(layers=2), {"pp": 2}, ["activations of 2 layers with pp 2 / pp 1"]),
-        (
-            Offload(layers=2),
-            {"recompute": Recompute(granularity="selective")},
-            ["activations of 2 layers with recomputation / one of them"],
-        ),
+        (Offload(layers=2), {"recompute": Recompute(granularity="selective")},
+         ["activations of 2 layers with recomputation / one of them"]),
         (Offload(modules=("mlp_norm",)), {"pp": 2}, []),
-        (
-            Offload(modules=("mlp_norm",)),
-            {"kernels": Kernels(implementation="local")},
-            ["local modules / transformer_engine"],
-        ),
+        (Offload(modules=("mlp_norm",)), {"kernels": Kernels(implementation="local")},
+         ["local modules / transformer_engine"]),
         (Offload(), {"kernels": Kernels(implementation="local")}, []),
         (Offload(modules=("attn_proj",)), {}, ["attn_proj / core_attn with it"]),
         (Offload(modules=("core_attn", "attn_proj")), {}, []),
         (Offload(modules=("core_attn",)), {}, []),
     ],
-)
+)  # fmt: skip
 def test_activations_go_to_the_host_where_nothing_else_is_done_with_them(
     offload: Offload, changes: dict[str, Any], words: list[str]
 ) -> None:
@@ -426,24 +394,16 @@ def in_turns(virtual: int, batches: int, turn: int = 0, pp: int = 2, name: str =
         (in_turns(2, 6, turn=3), []),
         (in_turns(2, 3, turn=3), []),
         (in_turns(2, 5, turn=3), []),
-        (
-            in_turns(2, 4, turn=3),
-            ["1 micro-batches left over from turns of 3 / none, or at least pp 2"],
-        ),
-        (
-            in_turns(2, 7, turn=3),
-            ["1 micro-batches left over from turns of 3 / none, or at least pp 2"],
-        ),
-        (
-            in_turns(2, 4, turn=5),
-            ["turns of 5 micro-batches / from pp 2 to the number of micro-batches, 4"],
-        ),
-        (
-            in_turns(2, 4, turn=1),
-            ["turns of 1 micro-batches / from pp 2 to the number of micro-batches, 4"],
-        ),
+        (in_turns(2, 4, turn=3),
+         ["1 micro-batches left over from turns of 3 / none, or at least pp 2"]),
+        (in_turns(2, 7, turn=3),
+         ["1 micro-batches left over from turns of 3 / none, or at least pp 2"]),
+        (in_turns(2, 4, turn=5),
+         ["turns of 5 micro-batches / from pp 2 to the number of micro-batches, 4"]),
+        (in_turns(2, 4, turn=1),
+         ["turns of 1 micro-batches / from pp 2 to the number of micro-batches, 4"]),
     ],
-)
+)  # fmt: skip
 def test_virtual_stages_take_micro_batches_in_turns(case: TrainingJob, words: list[str]) -> None:
     assert said(check_schedule, case) == [f"virtual stages: {text}" for text in words]
 

@@ -87,22 +87,16 @@ def tight():
     ("cluster", "options"),
     [
         (small_cluster(), {"batch": 4, "memory_limit": 2.2 * GIB, **WIDE}),
-        pytest.param(
-            small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **WIDE}, marks=pytest.mark.slow
-        ),
+        pytest.param(small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **WIDE},
+         marks=pytest.mark.slow),
         (small_cluster(1, 2, slow=1), {"batch": 2, "memory_limit": 2.2 * GIB, **WIDE}),
-        pytest.param(
-            small_cluster(3, 1, between=2e9),
-            {"batch": 6, **WIDE, "layers": 5},
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(small_cluster(3, 1, between=2e9), {"batch": 6, **WIDE, "layers": 5},
+         marks=pytest.mark.slow),
         (small_cluster(), {"batch": 4, "memory_limit": 2.4 * GIB, "max_cp": 4, **WIDE}),
         (small_cluster(), {"batch": 2, "memory_limit": 2.3 * GIB, **SHORT, "experts": MIXTURE}),
         (small_cluster(), {"batch": 2, **SHORT, "experts": MIXTURE, "bias": False, "gated": True}),
-        (
-            small_cluster(2, 1),
-            {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False, "positions": "rope"},
-        ),
+        (small_cluster(2, 1),
+         {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False, "positions": "rope"}),
         pytest.param(
             small_cluster(1, 2, slow=1),
             {
@@ -135,18 +129,10 @@ def tight():
         ),
     ],
     ids=[
-        "tight",
-        "less tight",
-        "two types",
-        "slow links",
-        "context",
-        "experts",
-        "divided experts",
-        "prediction",
-        "equal counts, another last digit",
-        "a layer per virtual stage",
+        "tight", "less tight", "two types", "slow links", "context", "experts", "divided experts",
+        "prediction", "equal counts, another last digit", "a layer per virtual stage",
     ],
-)
+)  # fmt: skip
 def test_the_optimum_is_that_of_all_plans(cluster, options):
     assert_optimal(small_problem(cluster, **options))
 

@@ -61,15 +61,10 @@ WITH = {
 }
 # What nothing can be said of without another one of the same reason.
 PARTS = {
-    "inner ranks of a2a+p2p",
-    "format of these",
-    "parameters gathered so",
-    "layers at the ends not so",
-    "micro-batches with deferred gradients",
-    "products with adapters",
-    "dropout of adapters",
-    "precision of adapters",
-}
+    "inner ranks of a2a+p2p", "format of these", "parameters gathered so",
+    "layers at the ends not so", "micro-batches with deferred gradients", "products with adapters",
+    "dropout of adapters", "precision of adapters",
+}  # fmt: skip
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[str]:
