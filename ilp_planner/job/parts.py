@@ -355,26 +355,33 @@ def memory_parts(job: TrainingJob, known: Known | None = None) -> MemoryParts:
     return with_layout(replace(found, parts=parts, checkpoint=checkpoint(job).size), job)
 
 
-def memory_of_each(job: TrainingJob, every: Sequence[Recompute], known: Known) -> MemoryParts:
-    """Return the memory of each part of a job's model with several recomputations of no whole
-    layers at once: activations that differ are arrays [recomputations, 1, 1].
+def memory_of_each(
+    parts: MemoryParts, every: Sequence[Recompute], known: Callable[[Recompute, str], Activations]
+) -> MemoryParts:
+    """Return the memory of a job's parts with other recomputations: with one, or with several of no
+    whole layers at once, whose activations are arrays [recomputations, 1, 1] where they differ.
 
-    job: with any recomputation. known: as in `memory_parts`.
+    known: as `activations_of` returns it for the job.
     """
     import numpy as np
 
-    job = _on_device(job)
-    found, seen = _states(job, known), _seen_activations(job, known)
-    parts = dict.fromkeys(KINDS, Part())
-    for kind, own in found.parts.items():
-        rows = [_activations(job, kind, again, seen) for again in every]
+    job, (again, *_) = parts.job, every
+    found = dict(parts.parts)
+    for kind in _kinds(job):
         columns: dict[str, Any] = {
             name: column[0] if len({*column}) == 1 else np.array(column)[:, None, None]
-            for name, column in zip(Activations._fields, zip(*rows, strict=True), strict=True)
-        }
-        parts[kind] = replace(own, **columns)
-    plain = replace(job, settings=replace(job.settings, recompute=Recompute()))
-    return with_layout(replace(found, parts=parts), plain)
+            for name, column in zip(
+                Activations._fields, zip(*(known(one, kind) for one in every), strict=True),
+                strict=True,
+            )
+        }  # fmt: skip
+        found[kind] = replace(found[kind], **columns)
+    parts = replace(parts, parts=found)
+    if again.granularity != "full":
+        return replace(parts, method="", size=0)
+    job = replace(job, settings=replace(job.settings, recompute=again))
+    size = checkpoint(job).size
+    return replace(parts, method=again.method, size=max(1, again.layers), checkpoint=size)
 
 
 def _seen_activations(job: TrainingJob, known: Known) -> Known:
@@ -573,15 +580,14 @@ class Activations(NamedTuple):
     chunk: Count
 
 
-def layer_activations(job: TrainingJob, known: Known) -> Callable[[Recompute, int], Activations]:
-    """Return what a layer keeps, by the recomputation and the kind of layers, its number in
-    `LAYER_KINDS`.
+def activations_of(job: TrainingJob, known: Known) -> Callable[[Recompute, str], Activations]:
+    """Return what a part keeps, by the recomputation and its kind.
 
     job: with any recomputation. known: as in `memory_parts`.
     """
     job = _on_device(job)
     seen = _seen_activations(job, known)
-    return lambda again, kind: _activations(job, LAYER_KINDS[kind].name, again, seen)
+    return lambda again, kind: _activations(job, kind, again, seen)
 
 
 def _activations(job: TrainingJob, kind: str, again: Recompute, seen: Known) -> Activations:

@@ -16,6 +16,7 @@ from ilp_planner.job.parts import (
     Part,
     _activations,
     _kinds,
+    activations_of,
     memory_of_each,
     memory_parts,
 )
@@ -41,6 +42,10 @@ SOME = (
     Recompute(granularity="selective"),
     Recompute(granularity="selective", modules=("layernorm",)),
     Recompute(granularity="selective", modules=("mlp", "moe_act")),
+)
+WHOLE = (
+    Recompute(granularity="full", method="uniform", layers=1),
+    Recompute(granularity="full", method="block", layers=3),
 )
 MIXTURE = Experts(count=8, top_k=2, ffn=96, dense_first=1)
 
@@ -144,7 +149,9 @@ def test_parts_are_the_same_with_what_is_known_of_other_replicas_and_ranks(
 @examples(40)
 @given(case=jobs())
 def test_the_memory_of_several_recomputations_is_that_of_each(case: TrainingJob) -> None:
-    together = memory_of_each(case, SOME, {})
+    plain = memory_parts(replace(case, settings=replace(case.settings, recompute=Recompute())))
+    known = activations_of(case, {})
+    together = memory_of_each(plain, SOME, known)
     for row, again in enumerate(SOME):
         alone = memory_parts(replace(case, settings=replace(case.settings, recompute=again)))
         assert (together.method, together.size) == (alone.method, alone.size)
@@ -153,6 +160,10 @@ def test_the_memory_of_several_recomputations_is_that_of_each(case: TrainingJob)
                 found = getattr(together.parts[kind], field.name)
                 own = found[row, 0, 0] if hasattr(found, "shape") else found
                 assert own == getattr(part, field.name), (kind, field.name)
+    for again in WHOLE:
+        alone = memory_parts(replace(case, settings=replace(case.settings, recompute=again)))
+        found = memory_of_each(plain, [again], known)
+        assert replace(found, job=alone.job) == alone
 
 
 @examples(40)

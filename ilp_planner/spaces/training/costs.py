@@ -31,7 +31,7 @@ from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.costs.training.times import NAMES, element_passes
 from ilp_planner.job.memory import memory_parts, stage_of_rank
-from ilp_planner.job.parts import layer_activations, memory_of_each, with_layout
+from ilp_planner.job.parts import activations_of, with_layout
 from ilp_planner.job.traffic import FAMILIES, FAMILY
 from ilp_planner.spaces.seconds import FILL
 from ilp_planner.spaces.training.runtime import MEGATRON, Runtime
@@ -39,7 +39,7 @@ from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.training import METHODS, ORDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from ilp_planner.costs.profiles.shares import Share
     from ilp_planner.costs.profiles.table import Provenance
@@ -160,17 +160,11 @@ class MegatronCosts:
         found = known[key] = memory_parts(job, known)
         return found
 
-    def memory_of_each(
-        self, job: TrainingJob, every: Sequence[Recompute], cluster: ClusterSpec
-    ) -> MemoryParts:
-        """Return the memory of a job's parts with several recomputations of no whole layers."""
-        return memory_of_each(job, every, self.known(cluster))
-
-    def layer_activations(
+    def activations(
         self, job: TrainingJob, cluster: ClusterSpec
-    ) -> Callable[[Recompute, int], Activations]:
-        """Return what layers of a job keep, by the recomputation and the kind of layers."""
-        return layer_activations(job, self.known(cluster))
+    ) -> Callable[[Recompute, str], Activations]:
+        """Return what parts of a job keep, by the recomputation and their kind."""
+        return activations_of(job, self.known(cluster))
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
         """Return the memory of the pipeline ranks of a job, each counted once."""

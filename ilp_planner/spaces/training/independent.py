@@ -315,7 +315,7 @@ def _kept(part: MegatronPart, way: Recompute, parts: MemoryParts) -> list[float]
     parts: with a recomputation that embedding and output keep as much with.
     """
     job, output = parts.job, parts.parts["output"]
-    layer = part.activations(way, job.layer_kinds[0])
+    layer = part.activations(way, LAYER_KINDS[job.layer_kinds[0]].name)
     settings = replace(job.settings, recompute=way)
     loss = output.kept + parts.parts["final norm"].kept + output.moment
     return [

@@ -14,7 +14,7 @@ from ilp_planner.costs.training.memory import fits, most_by_states, most_layers
 from ilp_planner.costs.training.network import HOP, Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.memory import memory_parts, rank_memory
-from ilp_planner.job.parts import Part, layer_activations
+from ilp_planner.job.parts import Part, activations_of
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.specs.decoder import Decoder
@@ -255,8 +255,8 @@ def test_states_and_activations_alone_never_take_more_than_all(one: TrainingJob,
     whole = dataclasses.replace(one.settings, recompute=Recompute())
     plain = memory_parts(dataclasses.replace(one, settings=whole))
     kinds = {kind: LAYER_KINDS[kind].name for kind in set(one.model.expert_layers)}
-    of_kind = layer_activations(plain.job, {})
-    kept = {name: of_kind(again, k) for k, name in kinds.items()}
+    of_kind = activations_of(plain.job, {})
+    kept = {name: of_kind(again, name) for name in kinds.values()}
     for kind in kinds:
         held = most_layers(parts, limits, 20, kind=kind)[0]
         most = most_by_states(plain, limits, kept, kind=kind)

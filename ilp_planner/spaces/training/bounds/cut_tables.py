@@ -58,10 +58,9 @@ def with_least_memory(part: MegatronPart, variant: Variant, tables: CutTables) -
         layers = min(again.layers * variant.virtual, part.costs.model.layers)
         again = replace(again, layers=layers)
     if again not in part.least_memory:
-        parts = part.memory(Variant(1, again))
+        parts = part.memory_of_each([again])
         norm = {"final norm": Part()}  # which rank has it depends on all
-        fixed = {**parts.fixed, "between stages": 0.0}
-        parts = replace(parts, parts={**parts.parts, **norm}, fixed=fixed)
+        parts = replace(parts, parts={**parts.parts, **norm})
         kinds = {LAYER_KINDS[kind].name for kind in part.job.layer_kinds}
         left = min(parts.parts[kind].left for kind in kinds)
         if again.method == "block" and left < parts.checkpoint:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -541,7 +540,8 @@ def overfills_in_turns(part: MegatronPart, variant: Variant) -> bool:
         return False
     layers, shape = part.costs.model.layers, (part.micro_batches, part.degrees.pp)
     kept = {
-        LAYER_KINDS[kind].name: part.activations(again, kind) for kind in {*part.job.layer_kinds}
+        name: part.activations(again, name)
+        for name in {LAYER_KINDS[kind].name for kind in part.job.layer_kinds}
     }
     schedule = schedule_of(shape[0], ranks=shape[1], virtual=variant.virtual, turn=variant.turn)
     most = most_in_turns(part.bare, part.limits, kept, schedule, variant.remainder)
@@ -643,9 +643,7 @@ def _crowded(part: MegatronPart, every: Sequence[Recompute]) -> list[int]:
     found = np.full(len(every), len(kinds) + 1)
     left = np.flatnonzero(~_ruled_out(part, every))
     if left.size:
-        parts = part.costs.memory_of_each(
-            part.bare.job, [every[place] for place in left.tolist()], part.problem.cluster
-        )
+        parts = part.memory_of_each([every[place] for place in left.tolist()])
         found[left] = _fullest(part, parts, left.size)
     return [int(one) for one in found]
 
@@ -655,7 +653,7 @@ def _crowded_whole(part: MegatronPart, again: Recompute) -> list[int]:
     number, or, if the first layers of each rank are recomputed, one for every number of them from
     1."""
     sizes = range(1, len(part.job.layer_kinds) + 1) if again.method == "block" else ()
-    found = _fullest(part, part.memory(Variant(1, again)), max(1, len(sizes)), sizes)
+    found = _fullest(part, part.memory_of_each([again]), max(1, len(sizes)), sizes)
     return [int(one) for one in found]
 
 
@@ -665,7 +663,6 @@ def _fullest(
     """Return how many layers some rank has at least, [count]. parts: of one recomputation, or of so
     many. sizes: as `most_layers` has them."""
     kinds = part.job.layer_kinds
-    parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
     found = np.zeros(count, np.int64)
     for kind, several in _counts(kinds).items():
         if sizes and parts.parts[LAYER_KINDS[kind].name].left < parts.checkpoint:
@@ -696,8 +693,9 @@ def _ruled_out(
     counts = _counts(part.job.layer_kinds)
     kept = {}
     for kind in counts:
-        rows = np.array([part.activations(again, kind) for again in every])
-        kept[LAYER_KINDS[kind].name] = Activations(*rows.T[:, :, None])
+        name = LAYER_KINDS[kind].name
+        rows = np.array([part.activations(again, name) for again in every])
+        kept[name] = Activations(*rows.T[:, :, None])
     found = np.zeros(len(every), bool)
     for kind, count in counts.items():
         most = most_by_states(part.bare, part.limits, kept, kind=kind, flights=flights)

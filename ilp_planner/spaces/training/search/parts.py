@@ -20,6 +20,7 @@ from ilp_planner.costs.training.iteration import iteration_terms, lone_waits, mo
 from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.costs.training.ranks import RankCosts, decisive, shared_of
 from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.job.parts import memory_of_each
 from ilp_planner.job.quantised import most_saved
 from ilp_planner.job.states import adapter_widths, frozen_width, state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
@@ -286,9 +287,9 @@ class MegatronPart:
         return self.memory(Variant(1, NOTHING))
 
     @cached_property
-    def activations(self) -> Callable[[Recompute, int], Activations]:
-        """Bytes that a layer keeps, by the recomputation and the kind of layers."""
-        return self.costs.layer_activations(self.bare.job, self.problem.cluster)
+    def activations(self) -> Callable[[Recompute, str], Activations]:
+        """Bytes that a part of the model keeps, by the recomputation and its kind."""
+        return self.costs.activations(self.bare.job, self.problem.cluster)
 
     @cached_property
     def allowed_blocks(self) -> NDArray[np.int64]:
@@ -409,6 +410,12 @@ class MegatronPart:
     def schedule(self, virtual: int) -> Schedule:
         """Return the usual schedule of so many virtual stages per rank."""
         return schedule_of(self.micro_batches, ranks=self.degrees.pp, virtual=virtual)
+
+    def memory_of_each(self, every: Sequence[Recompute]) -> MemoryParts:
+        """Return the memory of the model's parts with one virtual stage per rank and one
+        recomputation, or with several of no whole layers; without what passes between stages."""
+        found = memory_of_each(self.bare, every, self.activations)
+        return dataclasses.replace(found, fixed={**found.fixed, "between stages": 0.0})
 
     def memory(self, variant: Variant) -> MemoryParts:
         """Return the memory of a variant's parts."""

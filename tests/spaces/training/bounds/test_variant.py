@@ -88,8 +88,10 @@ def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
     part = next(p for p in megatron_parts(problem, problem.costs) if p.degrees.pp > 1)
     blocks = [v for v in part.variants() if v.recompute.method == "block"]
     assert all(never_fits(part, v) for v in blocks)
-    measured = part.memory
-    monkeypatch.setattr(part, "memory", lambda v: replace(measured(v), checkpoint=1e12))
+    measured = part.memory_of_each
+    monkeypatch.setattr(
+        part, "memory_of_each", lambda every: replace(measured(every), checkpoint=1e12)
+    )
     part.crowded.clear()
     assert not any(never_fits(part, v) for v in blocks)
 
