@@ -17,7 +17,7 @@ from ilp_planner.settings.asked_layout import asked_layout
 from ilp_planner.settings.kept import kept_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 SWITCH = ("off", "on")
 BOTH = "both"  # the two values of a domain that has just two
@@ -69,6 +69,10 @@ class Domain(ABC):
     def text(self, value: Any) -> str:
         """Return the text that says a demand."""
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    def listed(self, values: Sequence[str]) -> str:
+        """Return a demand of any of some values."""
+        return ",".join(values)
 
     def like(self, value: str) -> str:
         """Return the example that a demanded value is treated like: of numbers, the last one."""
@@ -238,6 +242,10 @@ class Together(Domain):
             dict.fromkeys(found), key=lambda one: (places.get(one, last), _numbers(one))
         )
         return ("+".join(ordered),)
+
+    def listed(self, values: Sequence[str]) -> str:
+        """Return a demand of the first of some values: all names of a demand are one value."""
+        return values[0]
 
     def like(self, value: str) -> str:
         """Return the example with most of the names, or with most of their families."""

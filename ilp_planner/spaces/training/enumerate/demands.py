@@ -30,7 +30,7 @@ def check_demands(runtime: Runtime, asked: Constraints) -> None:
         instead = f" or `space={space_with(name, value)}`"
         why = f"; {runtime.title}: {search.remark}" if search.remark else ""
         usual = [one for one in (*search.values, *search.on_request) if one in have]
-        expected = f"`{name}={','.join(usual or have)}`" if have else "none"
+        expected = f"`{name}={domain.listed(usual or have)}`" if have else "none"
         raise UsageError(
             f"`{name}={value}`: found it for {runtime.title}, expected {expected}{instead}{why}"
         )

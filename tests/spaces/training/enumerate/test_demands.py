@@ -54,7 +54,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "defer_embedding_wgrad": {"off": EVERY, "on": {MEGATRON}},
     "lora": {"0": EVERY, "8": TUNED, "12": TUNED},
     "lora_targets": {**{"q_proj+v_proj": {TITAN, DEEPSPEED}, "k_proj": {TITAN, DEEPSPEED}},
-     "linear_qkv+linear_proj": {MEGATRON}},
+     "linear_qkv+linear_proj": {MEGATRON}, "linear_fc1+linear_fc2": {MEGATRON}},
     "lora_dropout": {"0": EVERY, "0.1": TUNED},
     "qlora": {"off": EVERY, "on": {TITAN, DEEPSPEED}},
     "freeze": {"none": EVERY, "embedding": TUNED, "layers:0": TUNED},
