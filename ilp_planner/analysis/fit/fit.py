@@ -428,5 +428,5 @@ def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
         more_gpus=more[0] if more else None,
         free=free,
         enough=enough(judge, seconds) if none else None,
-        otherwise=tuple(trained_otherwise(job, judge.site.of(job.world))) if none else (),
+        otherwise=tuple(trained_otherwise(judge)) if none else (),
     )

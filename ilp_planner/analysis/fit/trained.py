@@ -3,79 +3,85 @@ a base in 4 bits. Each learns something else, so that nobody but the user can ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.analysis.fit.judge import runtime_for
-from ilp_planner.analysis.fit.needs import needs_of
 from ilp_planner.base.errors import PlannerError
-from ilp_planner.settings.table import BY_NAME, SETTINGS, with_degrees_of
-from ilp_planner.settings.values import FUSED_LOSS, SHARDING, as_transformers
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.job.verdict import MARGIN
+from ilp_planner.settings.table import BY_NAME, SETTINGS
+from ilp_planner.settings.values import FUSED_LOSS, LORA_TARGETS, USUAL_TARGETS
+from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, values_of
-from ilp_planner.specs.training import LIGER, Recompute, Settings
+from ilp_planner.spaces.training.search.least_memory import SPARE, least_share
+from ilp_planner.spaces.training.torchtitan import TorchtitanSpace
+from ilp_planner.specs.training import LIGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ilp_planner.job.verdict import Verdict
-    from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.analysis.fit.judge import Judge
 
-EVERY_LAYER = Recompute(granularity="full", method="uniform", layers=1)
+LOSS, TARGETS = (
+    next(name for name, choice in CHOICES.items() if choice is wanted)
+    for wanted in (FUSED_LOSS, LORA_TARGETS)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedSo:
     """A way to train that fits. said: values by the names of settings. needed: bytes of the fullest
-    GPU."""
+    GPU of a plan that does."""
 
     said: Mapping[str, str]
     needed: float
-    verdict: Verdict
 
 
-def trained_otherwise(job: TrainingJob, cluster: ClusterSpec) -> Iterator[TrainedSo]:
-    """Yield the ways to train that surely fit, by PEFT and the Trainer: a sample at a time, every
-    layer computed again, Liger's loss, and states shared where there are several GPUs."""
-    own = values_of(job.settings)
-    alone = job.global_batch % job.world == 0
-    for row in (row for row in SETTINGS if row.lighter and alone):
+def trained_otherwise(judge: Judge) -> Iterator[TrainedSo]:
+    """Yield the ways to train for which some plan of PEFT and the Trainer surely fits, with Liger's
+    loss and what the job trains already; each needs less than those before."""
+    own = values_of(judge.job.settings)
+    if own[TARGETS] == "+".join(judge.space.runtime.targets):  # as the system has them unasked
+        own[TARGETS] = USUAL_TARGETS
+    least = math.inf
+    kept = {row.name: own[row.name] for row in SETTINGS if row.learns and not _plain(row.name, own)}
+    for row in (row for row in SETTINGS if row.lighter):
         way = {**dict([row.beside] if row.beside else ()), row.name: row.lighter}
-        said = {
-            name: value
-            for name, value in way.items()
-            if own.get(name) in BY_NAME[name].search_of("").values[:1]
-        }
+        said = {name: value for name, value in way.items() if _plain(name, own)}
         if row.name not in said:
             continue
         try:
-            needs = needs_of(runtime_for(_so(job, said), cluster).job, cluster)
-        except (PlannerError, ValueError):
+            needed, limit = _needed(judge, {**kept, **said, LOSS: LIGER})
+        except PlannerError:
             continue
-        if needs.fits:
-            needed = needs.ranks[needs.fullest].needed
-            yield TrainedSo(said=said, needed=needed, verdict=needs.verdict)
+        if needed <= (1 - MARGIN) * limit and needed < least:
+            least = needed
+            yield TrainedSo(said=said, needed=needed)
 
 
-def _so(job: TrainingJob, said: Mapping[str, str]) -> TrainingJob:
-    """Return a job of the Trainer that learns so."""
-    settings = replace(with_degrees_of(job.settings, Settings()), recompute=EVERY_LAYER, turn=0)
-    shared = "parameters" if job.world > 1 else "none"
-    for choice, value in (
-        *((CHOICES[name], value) for name, value in said.items()),
-        (SHARDING, shared),
-        (FUSED_LOSS, LIGER),
-    ):
-        written = choice.write(settings, value)
-        if written is None:
-            raise ValueError(f"{choice.text.format(value)} goes with no such job")
-        settings = written
-    return replace(
-        job,
-        settings=as_transformers(settings),
-        tp=1,
-        pp=1,
-        dp=job.world,
-        micro_batch=1,
-        layout=None,
+def _plain(name: str, own: Mapping[str, str]) -> bool:
+    """Tell whether a job has the value of a setting that searches have where nothing is said."""
+    return own[name] in BY_NAME[name].search_of("").values[:1]
+
+
+def _needed(judge: Judge, asked: Mapping[str, str]) -> tuple[float, float]:
+    """Return the bytes that a GPU of the plan with these demands needs that needs least, and those
+    of a GPU.
+
+    Raises
+    ------
+    PlannerError: no plan has the demands.
+    """
+    request = Request(
+        files={},
+        space=TorchtitanSpace.name,
+        global_batch=judge.job.global_batch,
+        constraints=constraints_of(asked),
     )
+    objects = {"model": judge.model, "cluster": judge.site.of(judge.job.world)}
+    problem = build_for(InputFiles(request, objects=objects), TorchtitanSpace())
+    limit = max(problem.memory_limits.values())
+    return least_share(problem) * SPARE * limit, limit
