@@ -8,10 +8,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.calibration.free import FREE
-from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.base.errors import InfeasibleError, SpecError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
-from ilp_planner.settings.table import BY_NAME
+from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
 from ilp_planner.specs.fabric import Fabric
@@ -217,6 +217,9 @@ def problems(
         )
     except InfeasibleError:  # demands that no degrees meet
         assume(False)
+        raise
+    except SpecError:  # no part of such a model is trained alone
+        assume(not said.keys() & {row.name for row in SETTINGS if row.learns})
         raise
 
 
