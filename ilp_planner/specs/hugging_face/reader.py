@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
+from typing import TypeVar
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document, read_json
@@ -14,9 +15,11 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face import dense, hybrid, routed
 from ilp_planner.specs.hugging_face.config import Config, one_of
 from ilp_planner.specs.hugging_face.dense import SEQUENCE
-from ilp_planner.specs.hugging_face.sound import AUDIO, sounds_in
-from ilp_planner.specs.hugging_face.vision import VISION, encoder_in
+from ilp_planner.specs.hugging_face.sound import AUDIO, SOUNDS
+from ilp_planner.specs.hugging_face.vision import ENCODERS, VISION
 from ilp_planner.specs.model import ModelSpec
+
+Made = TypeVar("Made")
 
 # ---- families ------------------------------------------------------------------------------------
 
@@ -170,8 +173,8 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     whole, speaks = _hearing(whole)
     family, config = _family(whole)
     parts = _other_parts(whole)
-    encoder = None if text_only else encoder_in(whole)
-    sounds = None if text_only else sounds_in(whole)
+    encoder = None if text_only else _part(whole, VISION, ENCODERS)
+    sounds = None if text_only else _part(whole, AUDIO, SOUNDS)
     for key, found in ((VISION, encoder), (AUDIO, sounds)):
         if found is not None:
             parts = [(other, what) for other, what in parts if other != key]
@@ -188,6 +191,19 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
         architecture=model,
         remarks=(*_remarks(model, precision, [what for _, what in parts], config, whole), *speaks),
     )
+
+
+def _part(
+    whole: Config, key: str, makers: Mapping[str, Callable[[Config, Config], Made]]
+) -> Made | None:
+    """Return the encoder below a key, by the type of the model; None if it has none, or one that is
+    not modelled."""
+    make = makers.get(whole.text("model_type", ""))
+    if make is None or not whole.has(key):
+        return None
+    own = whole.inside(key)
+    with own.blamed():
+        return make(own, whole)
 
 
 def _hearing(whole: Config) -> tuple[Config, tuple[str, ...]]:

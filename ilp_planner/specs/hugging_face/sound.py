@@ -99,13 +99,3 @@ SOUNDS: Mapping[str, Callable[[Config, Config], SoundEncoder]] = {
     "qwen2_5_omni_thinker": qwen2_5_omni,
     "qwen3_omni_moe_thinker": qwen3_omni,
 }
-
-
-def sounds_in(whole: Config) -> SoundEncoder | None:
-    """Return the encoder of sounds of a model; None if it has none, or one that is not modelled."""
-    make = SOUNDS.get(whole.text("model_type", ""))
-    if make is None or not whole.has(AUDIO):
-        return None
-    audio = whole.inside(AUDIO)
-    with audio.blamed():
-        return make(audio, whole)

@@ -158,13 +158,3 @@ ENCODERS: Mapping[str, Callable[[Config, Config], Encoder]] = {
     "qwen2_5_omni_thinker": qwen2_5_vl,
     "qwen3_omni_moe_thinker": qwen3_vl,
 }
-
-
-def encoder_in(whole: Config) -> Encoder | None:
-    """Return the vision encoder of a model; None if it has none, or one that is not modelled."""
-    make = ENCODERS.get(whole.text("model_type", ""))
-    if make is None or not whole.has(VISION):
-        return None
-    vision = whole.inside(VISION)
-    with vision.blamed():
-        return make(vision, whole)
