@@ -17,6 +17,7 @@ from ilp_planner.formats.exports import EXPORTS, Runtime, export_job
 from ilp_planner.formats.peft import export_peft
 from ilp_planner.settings.values import as_transformers
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.decoder_parts import LatentAttention, Mamba
 from ilp_planner.specs.training import OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.formats.test_odd_names import NAMES
@@ -124,6 +125,31 @@ def test_the_optimizer_keeps_moments_as_the_plan_does(optimizer: dict[str, Any],
 def test_moments_that_no_optimizer_keeps_are_refused(optimizer: dict[str, Any], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         export_peft(job_of(LORA, dp=2, **optimizer), "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        (
+            {"latent": LatentAttention(key_value_rank=16, key=8, rotary=4, value=8)},
+            "latent attention",
+        ),
+        ({"pattern": "M*M", "mamba": Mamba(heads=4, head=32, state=16, groups=4)}, "Mamba-2"),
+        ({"positions": "learned", "rotary": None}, "learnt positions"),
+        ({}, ""),
+    ],
+)
+def test_liger_has_its_loss_for_kinds_of_models_alone(changes: dict[str, Any], what: str) -> None:
+    job = job_of(LORA)
+    kernels = replace(job.settings.kernels, fused_loss=True, loss_kernel="liger")
+    job = replace(
+        job, model=replace(job.model, **changes), settings=replace(job.settings, kernels=kernels)
+    )
+    if not what:
+        assert plan_of(job)["arguments"]["use_liger_kernel"] is True
+        return
+    with pytest.raises(PlanError, match=f"Liger has it for no model with {what}"):
+        export_peft(job, "run")
 
 
 @pytest.mark.parametrize("system", [name for name in EXPORTS if name != "peft"])

@@ -41,25 +41,29 @@ class TrainedSo:
 
 
 def trained_otherwise(judge: Judge) -> Iterator[TrainedSo]:
-    """Yield the ways to train for which some plan of PEFT and the Trainer surely fits, with Liger's
-    loss and what the job trains already; each needs less than those before."""
+    """Yield ways to train with a plan of PEFT and the Trainer that surely fits, with what the job
+    trains already, and Liger's loss where none does without; each needs less than those before."""
     own = values_of(judge.job.settings)
     if own[TARGETS] == "+".join(judge.space.runtime.targets):  # as the system has them unasked
         own[TARGETS] = USUAL_TARGETS
     least = math.inf
     kept = {row.name: own[row.name] for row in SETTINGS if row.learns and not _plain(row.name, own)}
     for row in (row for row in SETTINGS if row.lighter):
-        way = {**dict([row.beside] if row.beside else ()), row.name: row.lighter}
-        said = {name: value for name, value in way.items() if _plain(name, own)}
+        beside = dict([row.beside] if row.beside else ())
+        every = {**beside, row.name: row.lighter}
+        said = {name: value for name, value in every.items() if _plain(name, own)}
         if row.name not in said:
             continue
-        try:
-            needed, limit = _needed(judge, {**kept, **said, LOSS: LIGER})
-        except PlannerError:
-            continue
-        if needed <= (1 - MARGIN) * limit and needed < least:
-            least = needed
-            yield TrainedSo(said=said, needed=needed)
+        for way in (said, {**said, LOSS: LIGER}):
+            try:
+                needed, limit = _needed(judge, {**kept, **way})
+            except PlannerError:
+                break
+            if needed <= (1 - MARGIN) * limit:
+                if needed < least:
+                    least = needed
+                    yield TrainedSo(said=way, needed=needed)
+                break
 
 
 def _plain(name: str, own: Mapping[str, str]) -> bool:

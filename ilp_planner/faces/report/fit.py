@@ -191,8 +191,8 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         yield f"enough  GPUs for some plan: {number}"
     for way in found.otherwise:
         yield (
-            f"else    {' '.join(_options(way))} fits, by PEFT and the Trainer with Liger's "
-            f"loss: {format_bytes(way.needed)}; it learns something else"
+            f"else    {' '.join(_options(way))} fits, by PEFT and the Trainer: "
+            f"{format_bytes(way.needed)}; it learns something else"
         )
 
 

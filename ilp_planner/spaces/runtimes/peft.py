@@ -15,7 +15,7 @@ from ilp_planner.spaces.runtimes.limits import (
     check_moments,
     check_plain_kernels,
 )
-from ilp_planner.specs.training import Recompute, TrainingJob
+from ilp_planner.specs.training import LIGER, Recompute, TrainingJob
 from ilp_planner.specs.tuning import PEFT_NAMES
 
 TOOL = "PEFT with the Trainer"
@@ -32,6 +32,7 @@ def check_peft(job: TrainingJob) -> None:
     check_batch(job)
     check_plain_kernels(job, TOOL)
     check_loss(job, TOOL)
+    _check_liger(job)
     s, tuning = job.settings, job.settings.tuning
     for field, degree in (
         ("tp", job.tp), ("pp", job.pp), ("settings.cp", s.cp), ("settings.ep", s.ep),
@@ -66,6 +67,23 @@ def check_peft(job: TrainingJob) -> None:
         )
     _check_moments(job)
     check_checkpoints(s.recompute)
+
+
+def _check_liger(job: TrainingJob) -> None:
+    """Refuse Liger's loss for models of kinds that it has none of (`transformers/monkey_patch.py:
+    MODEL_TYPE_TO_APPLY_LIGER_FN`, 2026): the Trainer runs them without it."""
+    model = job.model
+    lacks = {
+        "latent attention": model.latent,
+        "Mamba-2": model.mamba,
+        "attention beside the MLP": model.parallel_norms,
+        "learnt positions": model.positions == "learned",
+    }
+    kind = next((what for what, has in lacks.items() if has), "")
+    if kind and job.settings.kernels.chunked_loss:
+        raise Unfit(LOSS_FIELD, LIGER).but(
+            f"Liger has it for no model with {kind}", "fused_loss = false"
+        )
 
 
 def optimizer_name(job: TrainingJob) -> str:

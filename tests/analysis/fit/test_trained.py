@@ -48,7 +48,6 @@ def test_a_plan_trains_what_is_said_to_fit(name: str, gpus: str) -> None:
             judge.site.cluster,
             space="torchtitan",
             global_batch=judge.job.global_batch,
-            fused_loss="liger",
             **way.said,
         )
         found = ilp.solve(problem, limits=ilp.Limits(seconds=10))

@@ -235,7 +235,7 @@ def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command
         assert again.out.startswith("FITS")
     lora = ["--lora", "16", "--device-memory", "12GiB"]
     done = ilp_plan("fit", *words, "--time-limit", "0.5", *lora)
-    assert "else    --qlora on fits" in done.out
+    assert "else    --qlora on --fused-loss liger fits" in done.out
 
 
 def test_nothing_else_is_offered_to_a_job_that_fits(ilp_plan: Command) -> None:
