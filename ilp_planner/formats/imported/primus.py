@@ -89,6 +89,11 @@ ROWS: dict[str, Says] = {
         ),
         Uncounted(TURBO),
     ),
+    "moe_use_legacy_grouped_gemm": Uncounted(
+        "the grouped products of Megatron-LM's earlier kernel"
+    ),
+    "no_fp8_weight_transpose_cache": Uncounted("transposed copies of weights that are not kept"),
+    "moe_paged_stash": Uncounted("activations of experts in pages"),
     "use_turbo_deepep": Uncounted("exchanges of tokens by Primus-Turbo's DeepEP"),
     "turbo_sync_free_moe_stage": Uncounted("routing without waits for the host", (None, 0)),
     **dict.fromkeys(
@@ -120,11 +125,11 @@ SYSTEM = System(
         "auto_continue_train", "load", "save*", "no_load_*", "no_save_*", "disable_last_saving",
         "async_save", "ckpt_*", "dataloader_type", "num_workers", "split", "manual_gc*",
         "moe_router_force_load_balancing", "moe_router_*dtype", "moe_aux_loss_coeff",
-        "moe_z_loss_coeff", "moe_router_bias_update_rate", "moe_use_legacy_grouped_gemm",
+        "moe_z_loss_coeff", "moe_router_bias_update_rate",
         "moe_deepep_num_sms", "turbo_deepep_*", "enable_primus_turbo", "use_turbo_autotune",
         "turbo_*backend", "pp_warmup", "dump_pp_data", "tokenizer_*", "check_for_*",
         "distributed_timeout_minutes", "torch_profiler_*", "disable_*",
-        "no_fp8_weight_transpose_cache", "iterations_to_skip",
+        "iterations_to_skip",
         "override_opt_param_scheduler", "*zero_bubble*", "enable_zb_runtime", "stash_modules",
         "attention_softmax_in_fp32", "apply_rope_fusion", "te_rng_tracker", "exit_*", "timing_*",
     ),
