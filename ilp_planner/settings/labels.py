@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.units import format_percent
 from ilp_planner.schedule.formulas import DIVIDED
-from ilp_planner.settings.values import CP_COMM, DISPATCHER
+from ilp_planner.settings.values import CP_COMM, DISPATCHER, FUSED_LOSS
 from ilp_planner.settings.values import MOMENTS as OF_MOMENTS
-from ilp_planner.specs.training import Settings
+from ilp_planner.specs.training import LIGER, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +66,8 @@ def unusual(place: int, field: str, text: str) -> Label:
 
 
 def _loss(told: Told) -> str:
-    kernels = told.settings.kernels
-    if kernels.chunked_loss:
-        return "Liger's loss"
-    return "fused loss" if kernels.fused_loss else ""
+    kernel = FUSED_LOSS.read(told.settings)
+    return {"none": "", LIGER: "Liger's loss"}.get(kernel, "fused loss")
 
 
 def _context(told: Told) -> str:
