@@ -20,6 +20,7 @@ from ilp_planner.spaces.training.enumerate.variants import pipelines, turns, vir
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import (
     megatron_parts,
+    plainest_refusal,
     possible_degrees,
     possible_parts,
 )
@@ -159,8 +160,8 @@ def _text(demands: Demands) -> str:
 
 
 def _reason(names: Collection[str], demands: Demands) -> str:
-    """Return the rule that the settings of these demands break with all degrees; empty if there is
-    no such rule, or none is found in time."""
+    """Return the rule that the settings of these demands break with all degrees, else the one that
+    they break with the plainest; empty if there is no such rule, or none is found in time."""
     deadline, rules = Deadline(SECONDS), list[str]()
     problem = demands.made(names)
     try:
@@ -168,10 +169,11 @@ def _reason(names: Collection[str], demands: Demands) -> str:
             broken = [*problem.costs.runtime.refusals(part.job)]
             rules = [rule for rule in rules or broken if rule in broken]
             if not rules or not deadline.goon():
-                return ""
+                break
+        text = rules[0] if rules else plainest_refusal(_demanded(problem))
     except InfeasibleError:  # no degrees
         return ""
-    return f": {rules[0].removeprefix('plan: ')}" if rules else ""
+    return f": {text.removeprefix('plan: ')}" if text else ""
 
 
 def _demanded(problem: Problem[MegatronCosts]) -> Iterator[MegatronPart]:

@@ -14,7 +14,7 @@ from ilp_planner.spaces.training.enumerate.variants import each_variant
 from ilp_planner.spaces.training.search.parts import MegatronPart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
@@ -46,16 +46,27 @@ def megatron_parts(
         shared[key] = tuple(part.degrees for part in found)
     if not found:
         asked = problem.constraints.describe()
-        refused = (
-            text
-            for degrees in possible_degrees(problem, costs)
-            for text in costs.runtime.refusals(MegatronPart(problem, costs, degrees).job)
-        )
-        why = (asked and f" with {asked}") or f": {next(refused, 'no schedule is left')}"
+        parts = (MegatronPart(problem, costs, one) for one in possible_degrees(problem, costs))
+        why = plainest_refusal(parts) or ("" if asked else "no schedule is left")
         raise InfeasibleError(
-            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan{why}"
+            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan"
+            f"{f' with {asked}' * bool(asked)}{f': {why}' * bool(why)}"
         )
     return found
+
+
+def plainest_refusal(parts: Iterable[MegatronPart]) -> str:
+    """Return why a runtime does not run the plainest of some parts, the one of fewest ranks for a
+    replica; empty if it does. Parts with more are often refused for that alone."""
+    plainest = min(parts, key=_width, default=None)
+    if plainest is None:
+        return ""
+    return next(iter(plainest.costs.runtime.refusals(plainest.job)), "").removeprefix("plan: ")
+
+
+def _width(part: MegatronPart) -> int:
+    d = part.degrees
+    return d.tp * d.pp * d.cp * d.ep
 
 
 def all_that_decides(problem: Problem[MegatronCosts], costs: MegatronCosts) -> tuple[Hashable, ...]:

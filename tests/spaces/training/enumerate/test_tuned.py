@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.base.errors import InfeasibleError, SpecError
+from ilp_planner.base.errors import InfeasibleError, PlannerError, SpecError
 from ilp_planner.faces.api.problem import problem as named
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
@@ -142,3 +142,21 @@ def test_peft_trains_models_that_torchtitan_has_not() -> None:
     for asked in ({}, {"lora": "0,8"}):
         with pytest.raises(SpecError, match=r"model\.one_plus: found True, but torchtitan"):
             named(name, **size, **asked)
+
+
+@for_each(
+    ("name", "asked", "why"),
+    [
+        ("deepseek-v2-lite", {"fused_loss": "liger"}, "Liger has it for no model with latent att"),
+        ("nemotron-h-56b", {"fused_loss": "liger", "lora": "8"}, "no model with Mamba-2"),
+        ("nemotron3-nano-30b-a3b", {"lora": "8", "lora_targets": "out_proj"}, "kernels read the"),
+        ("nemotron-h-56b", {"lora": "8", "lora_targets": "out_proj"}, "kernels read the weight"),
+        ("llama3-8b", {"fused_loss": "liger", "tp": "2"}, "which has replicas alone"),
+    ],
+)
+def test_the_reason_is_that_of_the_plainest_degrees(
+    name: str, asked: dict[str, str], why: str
+) -> None:
+    """Others are refused for their degrees alone."""
+    with pytest.raises(PlannerError, match=why):
+        named(name, "8xH100", space="torchtitan", global_batch=8, **asked)
