@@ -292,7 +292,9 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
 
 def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
     """Return the fastest plan with all settings free that is found in so many seconds."""
+    from ilp_planner.formats.megatron.changes import LineChange
     from ilp_planner.formats.megatron.plan import job_of_plan
+    from ilp_planner.formats.nearest_run import differences
     from ilp_planner.optimize.result import Status
     from ilp_planner.optimize.solve import solve
     from ilp_planner.optimize.solvers.base import Limits
@@ -309,8 +311,9 @@ def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
             job_of_plan(result.plan, judge.model, problem.cluster),
             gpu_architecture=job.gpu_architecture,
         )
-        judged, words = judge.faster(found, math.inf), writer(found)
-        if judged is not None and words is not None:
+        judged = judge.faster(found, math.inf)
+        words = writer(found) or LineChange(fields=tuple(differences(job, found)))
+        if judged is not None:
             change = Change(settings=(ALL,), judged=judged, words=words)
     return AllFree(
         change=change,

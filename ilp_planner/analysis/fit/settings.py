@@ -139,6 +139,19 @@ def _degrees(draft: Draft) -> Iterable[int]:
     return divisors(draft.world)
 
 
+def _tensor_degrees(draft: Draft) -> Iterator[tuple[int, bool]]:
+    """Yield degrees with sequence parallelism as the draft has it, and with it where the job has no
+    tensor parallelism, without which it means nothing."""
+    own = draft.settings.sequence_parallel
+    for tp in divisors(draft.base.devices_per_node):
+        yield from ((tp, on) for on in dict.fromkeys((own, own or draft.base.tp == 1 < tp)))
+
+
+def _with_tensor(draft: Draft, value: tuple[int, bool]) -> Draft:
+    tp, divided = value
+    return replace(draft, tp=tp, settings=replace(draft.settings, sequence_parallel=divided))
+
+
 def settings_of(runtime: Runtime) -> tuple[Variable, ...]:
     """Return the settings of a training system's jobs. Settings that determine values of others are
     first."""
@@ -147,7 +160,7 @@ def settings_of(runtime: Runtime) -> tuple[Variable, ...]:
 
 
 DEGREES = (
-    Variable("tp", lambda draft: divisors(draft.base.devices_per_node), _of_draft("tp")),
+    Variable("tp", _tensor_degrees, _with_tensor),
     Variable("cp", _degrees, _of_settings("cp")),
     Variable("pp", _degrees, _of_draft("pp")),
     Variable("ep", _experts, _of_settings("ep")),

@@ -12,7 +12,7 @@ from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed, option_of
-from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
+from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
 from ilp_planner.job.attention import uses_package
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 # Options that are completed where they are not given, before the open ones.
-COMPLETED = ("dp", "pp", "layout", "recompute")
+COMPLETED = ("global_batch", "dp", "pp", "layout", "recompute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,6 @@ def _of_plan(
 ) -> Asked:
     """Return the job of a saved plan, on its own cluster or on another one."""
     from ilp_planner.analysis.fit.judge import has_launch_lines
-    from ilp_planner.formats.megatron.launch import runnable_arguments
     from ilp_planner.formats.megatron.plan import job_of_plan
     from ilp_planner.formats.saved_json import read_saved
     from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
@@ -205,9 +204,10 @@ def _of_plan(
     job = replace(job, devices_per_node=site.each, gpu_architecture=gpu_architecture(site.cluster))
     if has_launch_lines(space):
         try:
-            writer: Writer = partial(line_change, runnable_arguments(job), job)
+            check_options(job)
         except PlanError as error:
             raise PlanError(f"{file}: {error}") from None
+        writer: Writer = partial(line_change, whole_arguments(job), job)
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
         writer, words = partial(_fields, job), "settings of the plan"
@@ -277,10 +277,9 @@ def option_change(
     asked: the parameters of the command. before: the job that they say.
     """
     from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
-    from ilp_planner.formats.megatron.arguments import arguments_of_job
 
     try:
-        launch = line_change(arguments_of_job(before), before, after)
+        launch = line_change(whole_arguments(before), before, after)
     except SpecError:
         launch = None
     if launch is None:
@@ -335,6 +334,7 @@ def _values(job: TrainingJob) -> dict[str, Any]:
         "virtual": job.virtual if even else 1,
         "layout": None if even else write_layout(job.pipeline),
         "micro_batch": job.micro_batch,
+        "global_batch": job.global_batch,
         "recompute": again.granularity,
         "recompute_modules": ",".join(again.modules) or None,
         "recompute_method": again.method if full else None,

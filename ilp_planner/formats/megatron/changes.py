@@ -6,8 +6,8 @@ Those of a launch line of Megatron-LM are found here.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.arguments import (
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.formats.megatron.flags import Value
     from ilp_planner.formats.megatron.values import MegatronArguments, Spelling
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 # Arguments that say one thing together, or in several ways: where one of them has to change, the
 # others of the line go as well.
@@ -82,6 +83,29 @@ class LineChange:
             f"with {' '.join(to_unset)} unset" if to_unset else "",
         )
         return ", ".join(text for text in texts if text)
+
+
+def whole_arguments(job: TrainingJob) -> MegatronArguments:
+    """Return the arguments of a job, and beside them the fields that no argument says, as encoders,
+    lengths of documents and adapters.
+
+    Raises
+    ------
+    SpecError: Megatron has no arguments for it.
+    """
+    args = arguments_of_job(job)
+    said, wanted = as_said(job_of_arguments(args, checked=False)), as_said(job)
+    return replace(
+        args,
+        features=_unlike(said.model, wanted.model),
+        beyond=_unlike(said.settings, wanted.settings),
+    )
+
+
+def _unlike(said: Decoder | Settings, wanted: Decoder | Settings) -> dict[str, Any]:
+    """Return the fields of `wanted` that `said` has otherwise."""
+    pairs = ((f.name, getattr(said, f.name), getattr(wanted, f.name)) for f in fields(wanted))
+    return {name: value for name, other, value in pairs if value != other}
 
 
 def line_change(

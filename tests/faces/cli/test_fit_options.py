@@ -167,3 +167,28 @@ def test_attention_is_what_the_gpus_have(ilp_plan: Command) -> None:
     old, new = ilp_plan(*job, "8xV100-32GB"), ilp_plan(*job, "8xA100-80GB")
     assert "--attention is not given: unfused is assumed" in old.out
     assert "--attention" not in new.out
+
+
+# Jobs with more than Megatron-LM's arguments say, and memory for half of each.
+MORE_THAN_ARGUMENTS = {
+    "adapters": ("llama3.2-1b", "--lora", "8", "--device-memory", "9GiB"),
+    "frozen layers": ("llama3.2-1b", "--freeze", "layers:0-7", "--device-memory", "16GiB"),
+    "an encoder": ("qwen2-vl-2b", "--image-size", "448", "--device-memory", "36GiB"),
+    "documents": ("llama3.2-1b", "--lengths", "lengths.csv", "--device-memory", "20GiB"),
+}
+
+
+@pytest.mark.parametrize("kind", MORE_THAN_ARGUMENTS)
+def test_changes_of_a_job_that_arguments_do_not_say_in_full(
+    ilp_plan: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A degree is offered in options, of which `fit` says that they fit; none was, before."""
+    monkeypatch.setattr("ilp_planner.analysis.fit.fit.Changes.pairs", lambda *_: None)
+    (folder / "lengths.csv").write_text("length,count\n1000,2\n4000,1\n")
+    model, *job = (*MORE_THAN_ARGUMENTS[kind], "--gpus", "2xA100-40GB")
+    done = ilp_plan("fit", model, *job)
+    assert done.out.startswith("DOES NOT FIT"), done.err
+    offered = re.search(r"^(--tp 2 .*?)  ", done.out, re.MULTILINE)
+    assert offered, done.out
+    again = ilp_plan("fit", model, *job, *offered[1].split(), "--verdict")
+    assert again.out.startswith("FITS"), again.out
