@@ -1136,6 +1136,7 @@ SETTINGS = (
         },
         keys=(Key(MEGATRON, "kernels.grouped_experts", "moe_grouped_gemm"),),
         job_option=JobOption("kernels.grouped_experts", others=Change(2, (True,)), of_experts=True),
+        change=Change(7, (False, True)),
     ),
     Setting(
         "compile",

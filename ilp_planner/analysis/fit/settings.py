@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.values import with_fields
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import split_layout
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ilp_planner.analysis.fit.fit import Draft
-    from ilp_planner.settings.base import Change
+    from ilp_planner.settings.base import Change, JobOption
     from ilp_planner.settings.values import Choice
     from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.pipeline_layout import PipelineLayout
@@ -41,11 +42,10 @@ class Variable(NamedTuple):
 
 
 def _of_settings(name: str) -> Callable[[Draft, Any], Draft]:
-    """Return a writer of a field of `Settings`."""
+    """Return a writer of a field of `Settings`, such as `kernels.graphs`."""
 
     def write(draft: Draft, value: Any) -> Draft:
-        changed: dict[str, Any] = {name: value}
-        return replace(draft, settings=replace(draft.settings, **changed))
+        return replace(draft, settings=with_fields(draft.settings, {name: value}))
 
     return write
 
@@ -70,11 +70,23 @@ def _of_choice(name: str, choice: Choice, change: Change) -> Variable:
     return Variable(name.replace("_", " "), lambda draft: change.values, write, name)
 
 
+def _of_option(name: str, option: JobOption, change: Change) -> Variable:
+    """Return a setting that follows from others in searches, and has an option of one job."""
+
+    def values(draft: Draft) -> Iterable[Any]:
+        return change.values if draft.base.model.experts or not option.of_experts else ()
+
+    return Variable(name.replace("_", " "), values, _of_settings(option.field))
+
+
 def _of_table() -> Iterator[Variable]:
     """Yield the settings that the table of settings has a change of, in the order of `Change`."""
-    rows = [(row.change, row.name, row.choice) for row in SETTINGS if row.change and row.choice]
-    for change, name, choice in sorted(rows, key=itemgetter(0)):
-        yield _of_choice(name, choice, change)
+    rows = [(row.change, row.name, row.choice, row.job_option) for row in SETTINGS if row.change]
+    for change, name, choice, option in sorted(rows, key=itemgetter(0)):
+        if choice:
+            yield _of_choice(name, choice, change)
+        elif option:
+            yield _of_option(name, option, change)
 
 
 def _experts(draft: Draft) -> Iterable[int]:

@@ -192,3 +192,12 @@ def test_changes_of_a_job_that_arguments_do_not_say_in_full(
     assert offered, done.out
     again = ilp_plan("fit", model, *job, *offered[1].split(), "--verdict")
     assert again.out.startswith("FITS"), again.out
+
+
+def test_grouped_experts_are_offered_to_a_job_without(ilp_plan: Command) -> None:
+    """Experts one after the other take several times as long."""
+    job = ("qwen3-30b-a3b", "--gpus", "8xH200", "--ep", "8")
+    offered = re.search(r"^--grouped-experts .* (-\d+)\.\d+ %", ilp_plan("fit", *job).out, re.M)
+    assert offered
+    assert int(offered[1]) < -20
+    assert "--grouped-experts" not in ilp_plan("fit", *job, "--grouped-experts").out
