@@ -15,9 +15,11 @@ from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
+from ilp_planner.formats.torchtitan import tables_of
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
+from ilp_planner.spaces.runtimes.torchtitan import RUNTIME as TOML_RUNTIME
 from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.fit import Writer
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.faces.cli.analyze_sources import SaidJob
+    from ilp_planner.formats.megatron.values import MegatronArguments
     from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.training.space import MegatronSpace
     from ilp_planner.specs.cluster import ClusterSpec
@@ -112,9 +115,10 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
             writer: Writer = partial(option_change, asked, devices, job)
             words = "options"
         else:
-            job, space, timed = chosen.job, chosen.space, chosen.space is not None
             more = (as_typed(chosen.note),)
-            writer, words = partial(_fields, job), "settings of the job"
+            words = f"keys of {asked[source]}" if own else "settings of the job"
+            writer = partial(_fields, said.arguments, chosen.job)
+            job, space, timed = chosen.job, chosen.space, chosen.space is not None
     else:
         # Where a line says it without tensor parallelism, it counts as soon as there is some.
         divided = said.arguments.on("sequence_parallel")
@@ -210,7 +214,7 @@ def _of_plan(
         writer: Writer = partial(line_change, whole_arguments(job), job)
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
-        writer, words = partial(_fields, job), "settings of the plan"
+        writer, words = partial(_fields, None, job), "settings of the plan"
     return Asked(
         job=job,
         model=model,
@@ -222,22 +226,42 @@ def _of_plan(
     )
 
 
-def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
-    """Return the changed arguments of the Trainer if it runs the job, else its changed fields, by
-    name."""
+def _fields(args: MegatronArguments | None, before: TrainingJob, after: TrainingJob) -> LineChange:
+    """Return the changed keys of the Trainer or of torchtitan if these run the job, else its
+    changed fields, by name.
+
+    args: of a file of another system; None: there is none.
+    """
     gpus = after.world if after.world != before.world else 0
     words: list[str] = []
     try:
-        old, new = (dict(_flat(trainer_arguments(job))) for job in (before, after))
+        old, new = (dict(_flat(_keys(args, job))) for job in (before, after))
     except PlanError:
         pass
     else:
+        follows = args and "global_batch_size" not in args.values
+        if follows and after.dp * after.micro_batch != before.dp * before.micro_batch:
+            old.pop("training.global_batch_size", None)
         words += (
             f"{key} {json.dumps(new.get(key))} instead of {json.dumps(old.get(key))}"
             for key in dict.fromkeys((*old, *new))
             if old.get(key) != new.get(key)
         )
     return LineChange(fields=tuple(words or differences(before, after)), gpus=gpus)
+
+
+def _keys(args: MegatronArguments | None, job: TrainingJob) -> dict[str, Any]:
+    """Return the keys of a job's own system, with their values.
+
+    Raises
+    ------
+    PlanError: there are none, or they do not say the job.
+    """
+    if job.settings.by_trainer or eager(job):
+        return trainer_arguments(job)
+    if args and args.runtime == TOML_RUNTIME:
+        return {**tables_of(job, "")[0]}
+    raise PlanError("no keys are written")
 
 
 def _flat(said: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -76,6 +76,7 @@ class System(NamedTuple):
     that go on with the name of an argument. aside: patterns of keys that decide neither memory nor
     time of a step. usual: its defaults. notes: on every job of it. finish: says what several keys
     say together. normal: a key as `rows` has it. words: of lists in launches that are words.
+    seldom: the names of arguments say nothing unless a file has one of them.
     """
 
     name: str
@@ -89,6 +90,7 @@ class System(NamedTuple):
     variables: tuple[str, ...] = ()
     form: Callable[[str, str], str] = "{} = {}".format
     runtime: str = ""
+    seldom: bool = False
 
 
 @dataclass(slots=True)
@@ -524,7 +526,8 @@ def spelling(system: System, said: Mapping[str, str]) -> Spelling:
             plain.setdefault(row, key)
         elif isinstance(row, Mapping):
             _add_pairs(pairs, named, key, row)
-    if system.same:
+    has_arguments = any(key in flags_by_key() and key not in system.rows for key in said.values())
+    if system.same and (has_arguments or not system.seldom):
         plain = {name: f"{system.same[0]}{name}" for name in flags_by_key()} | plain
     for argument, key in said.items():
         if system.rows.get(key, argument) == argument:

@@ -399,7 +399,8 @@ NOTE = (
 SYSTEM = System(
     name="Trainer",
     rows=TRAINER,
-    same=("",),
+    same=("",),  # of LLaMA-Factory with Megatron-Core (`USE_MCA`)
+    seldom=True,
     aside=(
         *(f"deepspeed.{name}" for name in OF_DEEPSPEED),
         "fsdp_config.*", "dist_config.*path", "optim_config.*", "use_v1_kernels",

@@ -125,6 +125,8 @@ def line_change(
     except SpecError:
         return None
     touched = set(_touched(said, wanted))
+    if after.dp * after.micro_batch != before.dp * before.micro_batch:
+        touched.add("global_batch_size")  # follows from these where nothing says it
     kept = {key for key in args.values if key not in touched}
     added: dict[str, Value] = {
         key: value

@@ -1,5 +1,6 @@
 """A model that Megatron-LM cannot train has its verdict, and the training systems that can."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -87,3 +88,49 @@ def test_moments_in_pages_are_judged_by_who_shares_states(
     file.write_text(yaml.safe_dump(text | {"fsdp": "full_shard"}))
     done = ilp_plan("fit", file, "--gpus", "2xH100", "--time-limit", "0.1")
     assert "bitsandbytes steps no shards of FSDP" in " ".join(done.out.split())
+
+
+# Files of jobs that do not fit and say no batch; what changes of them are said in, and a change.
+OWN_WORDS = {
+    "run.toml": (
+        '[model]\nname = "llama3"\nflavor = "70B"\n'
+        "[training]\nlocal_batch_size = 1\nseq_len = 8192\n"
+        '[activation_checkpoint]\nmode = "none"\n',
+        r"(parallelism|training|activation_checkpoint)\.\w+ .* instead of ",
+        r"tensor_parallel_degree 8 instead of 1, training\.global_batch_size 64 ",
+    ),
+    "run.yaml": (
+        "model_name_or_path: Qwen/Qwen3-32B\nstage: sft\nfinetuning_type: full\n"
+        "cutoff_len: 4096\nbf16: true\nper_device_train_batch_size: 1\n"
+        "gradient_accumulation_steps: 8\n",
+        r"(deepspeed\.|per_device|gradient_|use_liger)\w+.* = ",
+        r"autotp_size = 8, gradient_accumulation_steps = 64",
+    ),
+    "run.sh": (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
+        "--num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 "
+        "--micro-batch-size 1 --swiglu --disable-bias-linear --normalization RMSNorm "
+        "--position-embedding-type rope --bf16 --untie-embeddings-and-output-weights "
+        "--vocab-size 128256 --train-iters 10 --lr 1e-4 --ffn-hidden-size 14336\n",
+        r"--",
+        r"--global-batch-size 8 .*--tensor-model-parallel-size 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_WORDS)
+def test_changes_of_a_file_are_said_in_its_own_keys(
+    ilp_plan: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """With the samples that follow from degrees where the file does not say how many."""
+    monkeypatch.setattr("ilp_planner.analysis.fit.fit.Changes.pairs", lambda *_: None)
+    text, own, change = OWN_WORDS[name]
+    (folder / name).write_text(text)
+    gpus = "64xH100" if name == "run.toml" else "8xH100"
+    done = ilp_plan("fit", name, "--gpus", gpus, "--json", "--time-limit", "0.1")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)["changes"]
+    words = [", ".join(one["fields"]) or " ".join(one["add"]) for one in said]
+    assert words
+    assert [text for text in words if not re.match(own, text)] == []
+    assert any(re.search(change, text) for text in words)
