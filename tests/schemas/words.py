@@ -309,6 +309,8 @@ MEANING = {
     "size:most_nodes": "Nodes of the largest cluster that was asked about.",
     "size:not_ruled_out": "Numbers of nodes below the smallest that are not ruled out; of all "
     "where none ends in time.",
+    "size:parts_of_node": "Numbers of GPUs below a node that were asked about.",
+    "size:parts_not_ruled_out": "Those below the smallest cluster that are not ruled out.",
     "size:smallest": "The cluster of the fewest nodes; null if none ends in time.",
     "size:cheapest": "The cheapest cluster, by GPU-hours without a price; null if none is in time.",
     "size:cheapest_of_nodes": "Nodes of the largest cluster that the cheapest was chosen among.",

@@ -22,6 +22,7 @@ from ilp_planner.specs.prices import PriceList, price_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ilp_planner.analysis.size.size import Choice
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.solvers.base import Limits
@@ -156,7 +157,38 @@ def _size(
         with suppress(InfeasibleError):  # by its nodes
             finer = sized_on(problem_of(request, name, found.node_size))
             found = finer if finer.smallest else found
+    if found.smallest and found.smallest.nodes == 1:
+        found = with_parts(found, lambda gpus: sized_on(problem_of(request, name, gpus)))
     return OnGpu(name, found, run.steps, problem.global_batch, tokens_of_sample(problem))
+
+
+def with_parts(whole: Sized, sized_on: Callable[[int], Sized]) -> Sized:
+    """Return the sizes on one node and more, with parts of a node: halves, again and again, as
+    clouds rent them. sized_on: the sizes on so many GPUs alone.
+    """
+    parts: dict[int, Sized | None] = {}
+    gpus = whole.node_size
+    while gpus % 2 == 0:
+        gpus //= 2
+        try:
+            parts[gpus] = sized_on(gpus)
+        except InfeasibleError:
+            parts[gpus] = None  # no plan has the demands there
+    asked = [(gpus, part) for gpus, part in sorted(parts.items()) if part]
+    ended = [part for _, part in asked if part.smallest and part.cheapest]
+    smallest = ended[0].smallest if ended else whole.smallest
+    assert smallest is not None
+    return whole._replace(
+        smallest=smallest,
+        cheapest=min((one.cheapest for one in (*ended, whole) if one.cheapest), key=_cost),
+        cheapest_bound=min(one.cheapest_bound for one in (*parts.values(), whole) if one),
+        parts=tuple(sorted(parts)),
+        parts_open=tuple(n for n, part in asked if n < smallest.gpus and part.open),
+    )
+
+
+def _cost(choice: Choice) -> float:
+    return choice.cost
 
 
 def problem_of(request: Request, name: str, gpus: int) -> Problem[Any]:

@@ -89,7 +89,9 @@ class Sized(NamedTuple):
     smallest, cheapest: None if no cluster ends in time. most: nodes of the largest cluster that was
     asked about. open: smaller numbers of nodes than the smallest that are not ruled out; all that
     are not if there is none. cheapest_most: nodes of the largest cluster that the cheapest is of.
-    cheapest_bound: that no cluster up to it costs less than; gap: relative to it.
+    cheapest_bound: that no cluster up to it costs less than; gap: relative to it. parts: numbers of
+    GPUs below a node that were asked about; parts_open: those below the smallest that are not ruled
+    out.
     """
 
     smallest: Choice | None
@@ -99,6 +101,8 @@ class Sized(NamedTuple):
     open: tuple[int, ...]
     cheapest_most: int = 0
     cheapest_bound: float = math.nan
+    parts: tuple[int, ...] = ()
+    parts_open: tuple[int, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -211,7 +215,9 @@ class _Search:
         small = self.smallest()
         if small is None:
             still = [one for one in self.sets if not self.ruled_out(one)]
-            return Sized(None, None, len(self.sets), self.size, self.numbers(still))
+            least = min((self.cost(one, one.bound) for one in still), default=math.inf)
+            most = len(self.sets)
+            return Sized(None, None, most, self.size, self.numbers(still), most, least)
         most = min(len(self.sets), WIDER * len(small.nodes.nodes))
         wide = [one for one in self.sets if len(one.nodes.nodes) <= most]
         self.close_dearer(wide)

@@ -93,11 +93,18 @@ def _best(wish: Wish, ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
 
 def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
     """Yield what is proved of the smallest clusters: of all that are proved together."""
-    proved = [one for one in ended if not _sized(one).open]
-    if proved:
-        names = ", ".join(f"{_smallest(one).gpus:,} {one.gpu}" for one in proved)
-        among = searched_set(_smallest(proved[0]).problem, None, nodes="fewer whole nodes")
-        yield "PROVED SMALLEST", f"{names}: no {among} ends in time"
+    proved: dict[str, list[OnGpu]] = {}
+    for one in ended:
+        if not _sized(one).open and not _sized(one).parts_open:
+            proved.setdefault(_fewer(one), []).append(one)
+    for fewer, some in proved.items():
+        names = ", ".join(f"{_smallest(one).gpus:,} {one.gpu}" for one in some)
+        if not fewer:
+            names += ": no cluster is smaller"
+        else:
+            among = searched_set(_smallest(some[0]).problem, None, nodes=fewer)
+            names += f": no {among} ends in time"
+        yield "PROVED SMALLEST", names
     for one in ended:
         if left := _sized(one).open:
             yield (
@@ -105,6 +112,16 @@ def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
                 f"{_smallest(one).gpus:,} {one.gpu} are {counted(_smallest(one).nodes, 'node')}: "
                 f"{_open_text(left)} not ruled out; --time-limit gives more time",
             )
+
+
+def _fewer(one: OnGpu) -> str:
+    """Return what is ruled out: whole nodes, or the asked parts of one below the smallest; empty if
+    there is nothing smaller."""
+    sized, gpus = _sized(one), _smallest(one).gpus
+    if not sized.parts:
+        return "fewer whole nodes"
+    fewer = [str(part) for part in sized.parts if part < gpus]
+    return f"{' or '.join(fewer)} GPU{'s' * (fewer[-1:] > ['1'])}" if fewer else ""
 
 
 def _open_text(numbers: Sequence[int]) -> str:
@@ -164,7 +181,7 @@ def size_table(wish: Wish, found: Sequence[OnGpu], asked: float) -> Table:
             cells = [f"{choice.gpus:,} {one.gpu}", what]
             cells += [str(choice.spares)] * spared
             cells += [days_text(choice.taken), interval_text(choice), format_percent(choice.lost)]
-            cells.append(f"{hours_of(choice, sized):,.0f}")
+            cells.append(f"{hours_of(choice):,.0f}")
             if priced:
                 known = not math.isnan(wish.price(one.gpu))
                 cells.append(f"{choice.cost:,.0f}" if known else "-")
@@ -173,9 +190,9 @@ def size_table(wish: Wish, found: Sequence[OnGpu], asked: float) -> Table:
     return table
 
 
-def hours_of(choice: Choice, sized: Sized) -> float:
+def hours_of(choice: Choice) -> float:
     """Return the GPU-hours that are billed, spares included."""
-    return (choice.gpus + choice.spares * sized.node_size) * choice.taken / HOUR
+    return choice.gpus / choice.nodes * (choice.nodes + choice.spares) * choice.taken / HOUR
 
 
 def choices(one: OnGpu) -> list[tuple[str, Choice]]:
@@ -241,14 +258,16 @@ def _gpu_object(wish: Wish, one: OnGpu) -> dict[str, Any]:
         "node_size": None if sized is None else sized.node_size,
         "most_nodes": None if sized is None else sized.most,
         "not_ruled_out": [] if sized is None else list(sized.open),
-        "smallest": None if smallest is None else _choice(smallest, price, _sized(one)),
-        "cheapest": None if cheapest is None else _choice(cheapest, price, _sized(one)),
+        "parts_of_node": [] if sized is None else list(sized.parts),
+        "parts_not_ruled_out": [] if sized is None else list(sized.parts_open),
+        "smallest": None if smallest is None else _choice(smallest, price),
+        "cheapest": None if cheapest is None else _choice(cheapest, price),
         "cheapest_of_nodes": None if cheapest is None else _sized(one).cheapest_most,
         "cheapest_gap": None if cheapest is None else _sized(one).gap,
     }
 
 
-def _choice(choice: Choice, price: float, sized: Sized) -> dict[str, Any]:
+def _choice(choice: Choice, price: float) -> dict[str, Any]:
     ends = interval(choice)
     return {
         "gpus": choice.gpus,
@@ -261,7 +280,7 @@ def _choice(choice: Choice, price: float, sized: Sized) -> dict[str, Any]:
         "days_high": None if ends is None else ends[1] / DAY,
         "lost_share": choice.lost,
         "checkpoint_every_s": None if math.isinf(choice.every) else choice.every,
-        "gpu_hours": hours_of(choice, sized),
+        "gpu_hours": hours_of(choice),
         "price": None if math.isnan(price) else choice.cost,
         "plan": plan_text(choice),
     }

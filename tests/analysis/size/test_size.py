@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.size.failures import Failures, more_than
+from ilp_planner.analysis.size.gpus import with_parts
 from ilp_planner.analysis.size.size import Run, size_on
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.base.units import HOUR
@@ -49,6 +50,50 @@ def fastest(problem):
         if times:
             found[count] = min(times)
     return found
+
+
+def on_part(gpus, memory):
+    """Return the problem of a node of so many GPUs; InfeasibleError: no plan fits."""
+    few = {**megatron_cases.FEW, "recompute": "none,full", "remainder": "first"}
+    return megatron_cases.small_problem(
+        with_prices(megatron_cases.small_cluster(1, gpus), "1"), batch=4,
+        memory_limit=memory * megatron_cases.GIB, constraints=constraints_of(few),
+    )  # fmt: skip
+
+
+@examples(3)
+@given(st.sampled_from([1.6, 2.6, 80.0]), st.sampled_from([0.999, 1.001, 3.0]), st.integers(0, 2))
+def test_parts_of_a_node_are_those_that_enumeration_finds(memory, times, place):
+    wall = {}
+    for gpus in (1, 2):
+        try:
+            problem = on_part(gpus, memory)
+        except InfeasibleError:
+            continue
+        times_of = [point.seconds for point in points_of("megatron", problem)]
+        wall |= {gpus: 1000 * min(times_of)} if times_of else {}
+    if not wall:
+        return
+    limit = times * [*wall.values()][place % len(wall)]
+    run = Run(steps=1000, seconds=limit, failures=NEVER_FAILS, price=2.0)
+
+    def sized_on(gpus):
+        return size_on(on_part(gpus, memory), run, limits=EXACTLY)
+
+    try:
+        whole = sized_on(2)
+    except InfeasibleError:
+        return
+    ends = {gpus: w for gpus, w in wall.items() if w <= limit}
+    if whole.smallest is None:
+        assert 2 not in ends
+        return
+    found = with_parts(whole, sized_on)
+    assert found.smallest.gpus == min(ends)
+    assert (found.parts, found.parts_open) == ((1,), ())
+    least = min(gpus * 2.0 * w / HOUR for gpus, w in ends.items())
+    assert found.cheapest.cost == pytest.approx(least, rel=1e-9)
+    assert found.cheapest_bound <= least * (1 + 1e-9)
 
 
 @examples(5)
