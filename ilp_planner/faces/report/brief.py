@@ -25,6 +25,7 @@ from ilp_planner.faces.report.stages import training_words
 from ilp_planner.faces.report.tables import GIB
 from ilp_planner.faces.report.verdict import all_nodes, result_verdict
 from ilp_planner.job.verdict import PERCENT, Verdict, verdict_of
+from ilp_planner.optimize.result import Status
 from ilp_planner.spaces.throughput import throughput
 from ilp_planner.specs.prices import nodes_of
 
@@ -60,7 +61,8 @@ def brief_lines(
     said = (verdict.head, verdict.text)
     plan, evaluation = result.plan, result.evaluation
     if plan is None or evaluation is None:
-        return [said, ("problem", problem_text(problem, None)), *_note_lines(problem, result)]
+        about = [said, ("problem", problem_text(problem, None)), *_note_lines(problem, result)]
+        return [*about, *(("next", BETWEEN.join(each)) for each in [list(steps)] if each)]
     step = f"{format_seconds(evaluation.iteration_time)} per step"
     price = price_lines(price_of(problem, plan, evaluation))
     return [
@@ -274,6 +276,8 @@ def _note_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, st
 def next_steps(problem: Problem[Any], result: Result, saved_to: Path | None) -> Iterator[str]:
     """Yield commands that go on from here, in the order of a shell's line."""
     if result.plan is None or result.evaluation is None:
+        if result.status is Status.INFEASIBLE and "memory" in result.reason and _trains(problem):
+            yield "ilp-plan fit with the same model and GPUs: other training that fits, as --lora"
         return
     file = shlex.quote(str(saved_to or FILE))
     if saved_to is None:
@@ -286,6 +290,13 @@ def next_steps(problem: Problem[Any], result: Result, saved_to: Path | None) -> 
     else:  # a command that is broken would be none
         verbs = "export, why and show" if runtime else "why and show"
         yield f"saved; ilp-plan {verbs} take the path of the plan"
+
+
+def _trains(problem: Problem[Any]) -> bool:
+    """Tell whether plans are jobs of a training system of which nothing is demanded."""
+    from ilp_planner.formats.exports import EXPORTS
+
+    return problem.space.name.partition("@")[0] in EXPORTS and not problem.constraints.texts
 
 
 def runtime_for(problem: Problem[Any], plan: AnyPlan) -> str:

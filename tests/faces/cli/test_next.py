@@ -76,3 +76,13 @@ def test_a_command_that_would_be_broken_is_not_said(
     assert done.code == 0, done.err
     assert max(map(len, done.out.splitlines())) <= BRIEF_WIDTH
     assert "take the path of the plan" in done.out
+
+
+def test_a_model_that_fits_nowhere_leads_to_what_else_could_be_trained(
+    ilp_plan: Callable[..., Done],
+) -> None:
+    job = ("llama3.1-8b", "--gpus", "1xRTX4090", "--global-batch-size", "8")
+    hint = "ilp-plan fit with the same model and GPUs"
+    assert hint in ilp_plan("solve", *job).out
+    assert hint not in ilp_plan("solve", *job, "--lora", "64", "--memory-limit", "8GiB").out
+    assert "--lora 16" in ilp_plan("fit", *job[:3], "--time-limit", "0.1").out
