@@ -25,16 +25,13 @@ from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.spaces.operators.cuts import Cut, fastest_cut, manners, seats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.optimize.bounds.exact_stage import StageOptimum
     from ilp_planner.optimize.bounds.operator_part import OperatorPart
-    from ilp_planner.problem import Problem
 
-MUCH = 0.05  # relative: of a step of the climb among micro-batch sizes
 PROMISING = 1.05  # of the best cut's seconds: up to there other parts' cuts are improved, too
 SHARES = (0.0, 0.25, 0.5, 0.75)  # of the nodes that have larger groups than the others
 ROOM = 1e-9  # relative: what adding up in another order may be off by
@@ -73,39 +70,6 @@ class FirstPlan:
             model=problem.model, global_batch=problem.global_batch,
             micro_batches=self.part.micro_batches, stages=tuple(stages),
         )  # fmt: skip
-
-
-def climbed(problem: Problem[OperatorTables], seconds: Callable[[int], float]) -> int | None:
-    """Return the micro-batch size with the fastest first plan near the most promising one; None if
-    no size has a plan.
-
-    The climb begins at the root of the number of devices, or of samples if they are fewer: stages
-    are then as many as their devices. Smaller micro-batches spend more on messages between stages,
-    larger ones on gradients, so that neighbours are looked at while they are much better.
-
-    Parameters
-    ----------
-    seconds: of the first plan with a size, inf for none; asked once for each size.
-    """
-    sizes = problem.micro_batch_sizes
-    square = math.log(min(problem.cluster.device_count, problem.global_batch)) / 2
-    distance = [(round(abs(math.log(size) - square), 9), -size) for size in sizes]
-    asked: dict[int, float] = {}
-
-    def at(place: int) -> float:
-        if place not in asked:
-            asked[place] = seconds(sizes[place]) if 0 <= place < len(sizes) else math.inf
-        return asked[place]
-
-    for start in sorted(range(len(sizes)), key=distance.__getitem__):
-        if at(start) < math.inf:
-            break
-    else:
-        return None
-    for step in (-1, 1):
-        while at(start + step) < at(start) * (1 - MUCH):
-            start += step
-    return sizes[min((start - 1, start, start + 1), key=at)]
 
 
 def first_plan(

@@ -103,7 +103,8 @@ class OperatorSearch(SearchState):
         """Find a plan and bound every part by its work, at any time: the best one of a few
         promising parts is judged before others are bounded. Then look for better ones for a
         moment."""
-        from ilp_planner.spaces.operators.first_plans import PROMISING, climbed, first_plan
+        from ilp_planner.spaces.climb import climbed
+        from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
         plans: dict[int, FirstPlan | None] = {}
 
@@ -111,11 +112,12 @@ class OperatorSearch(SearchState):
             plans[size] = plan = first_plan(self.add_part(size))
             return math.inf if plan is None else plan.seconds
 
-        best = None if self.closing else climbed(self.problem, seconds)
+        sizes = self.problem.micro_batch_sizes
+        best = None if self.closing else climbed(self.problem, sizes, seconds)
         first = None if best is None else plans[best]
         if first is not None:
             self.judge(first.plan(), first.seconds)
-        for size in self.problem.micro_batch_sizes:
+        for size in sizes:
             if size not in plans:
                 self.add_part(size)
         self.parts.sort(key=lambda part: part.micro_batch)

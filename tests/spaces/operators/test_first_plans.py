@@ -3,11 +3,9 @@
 import dataclasses
 import math
 from functools import cache
-from random import Random
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
 import ilp_planner
 from ilp_planner.base.deadline import Deadline
@@ -16,13 +14,7 @@ from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.exact_stage import StageOptimum
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.operators.first_plans import (
-    FirstPlan,
-    Improver,
-    climbed,
-    first_plan,
-    rows_of_groups,
-)
+from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver, first_plan, rows_of_groups
 from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems
 
@@ -46,28 +38,6 @@ def test_first_plans_are_legal_and_take_what_they_say(problem: Problem) -> None:
             assert judged.legal
             assert judged.iteration_time == pytest.approx(each.seconds, rel=SAME)
             assert each.seconds >= least * (1 - SAME)
-
-
-@examples(60)
-@given(SMALL, st.randoms(use_true_random=False))
-def test_the_climb_ends_at_the_fastest_size_that_it_has_met(
-    problem: Problem, random: Random
-) -> None:
-    """Whatever plans take, and wherever there is none; no size is asked for twice."""
-    sizes = problem.micro_batch_sizes
-    taken = {size: random.choice([math.inf, random.uniform(1.0, 2.0)]) for size in sizes}
-    asked: list[int] = []
-
-    def seconds(size: int) -> float:
-        asked.append(size)
-        return taken[size]
-
-    found = climbed(problem, seconds)
-    assert len(set(asked)) == len(asked)
-    if found is None:
-        assert set(taken.values()) == {math.inf}
-        return
-    assert taken[found] == min(taken[size] for size in asked) < math.inf
 
 
 @examples(60)
