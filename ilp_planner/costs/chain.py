@@ -394,17 +394,17 @@ class ChainCosts(ABC):
                         table[u, o] = value(names[u], options[o], row)  # type: ignore[operator]
             return table
 
-        once = self.stage_work(devices) / micro_batches
+        once, transfer = self.stage_work(devices) / micro_batches, cache(self.transfer)
         enter = np.zeros((2, *shape))
         leave = np.zeros((2, *shape, len(degrees)))
         for cross in (0, 1):
-            enter[cross] = column(lambda n, o, r, c=cross: self.transfer(r.input, bool(c)) + once)
+            enter[cross] = column(lambda n, o, r, c=cross: transfer(r.input, bool(c)) + once)
             for t, tp in enumerate(degrees):
                 for u, name in enumerate(names):
                     for o, option in enumerate(options):
                         row = self._row(name, option._replace(tp=tp), micro_batch)
                         size = (row or self.missing).output
-                        leave[cross, u, o, t] = self.transfer(size, bool(cross))
+                        leave[cross, u, o, t] = transfer(size, bool(cross))
         pairs: dict[tuple[int, int], int] = {}
         pair = np.zeros(kind.size, dtype=np.int64)
         for i, key in enumerate(zip(kind[:-1].tolist(), kind[1:].tolist(), strict=True), start=1):

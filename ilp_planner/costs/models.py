@@ -32,6 +32,8 @@ from ilp_planner.costs.profiles.table import MIB, OperatorRow, Origin, Provenanc
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ilp_planner.costs.operators import Option
 
 
@@ -74,24 +76,44 @@ class NativeCosts(ChainCosts):
         if mib <= 0:
             return 0.0
         table = self.profile.inter_node if between_nodes else self.profile.intra_node
-        sizes = 2.0 ** np.arange(len(table))
+        sizes, times = self._messages[int(between_nodes)]
         if mib <= sizes[0]:
             return size / table[0]
         if mib >= sizes[-1]:
             return size / table[-1]
-        return float(np.interp(mib, sizes, sizes * MIB / np.array(table)))
+        return float(np.interp(mib, sizes, times))
+
+    @cached_property
+    def _messages(self) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], ...]:
+        """MiB and seconds of the measured messages, inside a node and between two."""
+        tables = self.profile.intra_node, self.profile.inter_node
+        found = []
+        for table in tables:
+            sizes = 2.0 ** np.arange(len(table), dtype=np.float64)
+            found.append((sizes, sizes * MIB / np.array(table)))
+        return tuple(found)
 
     def collective(self, primitive: str, devices: int, size: float) -> float:
         """Seconds, linear between profiled sizes and in proportion beyond them."""
-        table = self.profile.collectives.get((primitive, devices), {})
-        known = sorted((s, t) for s, t in table.items() if s > 0 and t < LONGEST_COLLECTIVE)
-        if not known:
+        known = self._curves.get((primitive, devices))
+        if known is None:
             return self._ring(primitive, devices, size)
-        sizes, times = (np.array(column, dtype=float) for column in zip(*known, strict=True))
+        sizes, times = known
         mib = size / MIB
         if mib > sizes[-1]:
             return float(times[-1] * mib / sizes[-1])
         return float(np.interp(mib, sizes, times))
+
+    @cached_property
+    def _curves(self) -> dict[tuple[str, int], tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """MiB, ascending, and seconds of the profiled collectives, by primitive and devices."""
+        curves = {}
+        for key, table in self.profile.collectives.items():
+            known = sorted((s, t) for s, t in table.items() if s > 0 and t < LONGEST_COLLECTIVE)
+            if known:
+                sizes, times = np.array(known, np.float64).T.copy()
+                curves[key] = sizes, times
+        return curves
 
     def _ring(self, primitive: str, devices: int, size: float) -> float:
         """Seconds of a ring collective at the node's point-to-point bandwidth.

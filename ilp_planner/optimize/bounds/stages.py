@@ -83,8 +83,7 @@ class StageBounds:
         self.prices: dict[tuple[int, int], list[float]] = {}
         self._met: dict[tuple[int, int], list[float]] = {}
         self._left = FIRST_ANSWERS
-        self.extents: dict[int, Extent] = {}
-        self.set_longest(INFINITE)
+        self.longest, self.digits = INFINITE, EXACT
 
     def set_longest(self, longest: float, *, digits: int = EXACT) -> None:
         """Forget bounds, and every stage whose operators alone take longer than this (seconds);
@@ -95,12 +94,20 @@ class StageBounds:
         """
         self.longest = longest
         self.digits = digits
-        self.extents = {g: extent(chain, self.rows, longest) for g, chain in self.chains.items()}
+        self.extents = self._extents()
         for key, way in self.exact.items():
             table = (key.devices, key.in_flight, key.enters_node)
             self._answers.setdefault(table, []).append((key.leaves_node, way))
         self._tables.clear()
         self.exact.clear()
+
+    @cached_property
+    def extents(self) -> dict[int, Extent]:
+        """Stages of each device-group size whose operators take no longer than `longest`."""
+        return self._extents()
+
+    def _extents(self) -> dict[int, Extent]:
+        return {g: extent(chain, self.rows, self.longest) for g, chain in self.chains.items()}
 
     @cached_property
     def rows(self) -> Rows:

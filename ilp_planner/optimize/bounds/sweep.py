@@ -159,7 +159,7 @@ def _moves(tables: StageTables, *, onward: bool) -> NDArray[np.float64]:
     before."""
     kinds, options = tables.allowed.shape
     changes: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
-    for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
+    for i in {pair: i for i, pair in enumerate(tables.pair.tolist()) if i > 0}.values():
         matrix = tables.reshard[tables.pair[i]]
         changes[tables.kind[i - onward]].append(matrix if onward else matrix.T)
     width = options * max((len(matrices) for matrices in changes), default=0)

@@ -61,6 +61,7 @@ def outline_parts(search: GroupSearch[Any]) -> None:
             choices = search.outline(state, search.objective)
             many = choices is not None and choices.size > MANY
             state.boxed = many and boxable(search, state)
+            search.forget_closed()
 
 
 def search_graphs(search: GroupSearch[Any]) -> None:
@@ -76,6 +77,7 @@ def search_graphs(search: GroupSearch[Any]) -> None:
             sketch(search, state)
     dive(search)
     while not search.gap_reached():
+        search.forget_closed()
         open_ones = [state for state in search.states if not search.closed(state)]
         if not open_ones:
             break

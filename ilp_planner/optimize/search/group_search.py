@@ -156,6 +156,12 @@ class GroupSearch(PartSearch[AnyGraphPart]):
         for state in self.states:
             state.part.check_time = self.check_time
 
+    def forget_closed(self) -> None:
+        """Free the tables of closed parts, but for that of the best plan."""
+        for state in self.states:
+            if self.closed(state) and not (self.plan and state.part.holds(self.plan)):
+                state.part.forget()
+
     def outline(self, state: PartState[AnyGraphPart], guess: float) -> NDArray[np.int64] | None:
         """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,
         None for all that there are."""

@@ -85,6 +85,9 @@ class SpacePart(ABC):
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a legal plan of the space is of this part."""
 
+    def forget(self) -> None:  # noqa: B027 - small graphs stay
+        """Free the tables of a part that is searched no more; asked again, it makes them anew."""
+
     @abstractmethod
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the graph of all plans below `cutoff` seconds (without the constant) that use only

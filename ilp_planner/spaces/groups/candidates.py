@@ -89,7 +89,11 @@ class Catalogue:
 
     def rows(self, stages: Candidates) -> NDArray[np.int64]:
         """Return the row of each candidate in the tables of sending."""
-        return stages.option * (self.layers + 1) + stages.stop
+        return self.row(stages.option, stages.stop)
+
+    def row(self, option: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of options that end before a layer in the tables of sending."""
+        return option * (self.layers + 1) + stop
 
     def stages_after(self, stages: Candidates, most: int) -> NDArray[np.int64]:
         """Return the most stages after each candidate that memory, or the user, allows. most:
@@ -224,7 +228,11 @@ def _stages(tables: Sequence[OptionTables], layers: int, micro_batches: int) -> 
                     way=again.way,
                 )
             )
-    return Candidates(*(np.concatenate(column, axis=-1) for column in zip(*found, strict=True)))
+    columns: list[Any] = [*zip(*found, strict=True)]
+    del found
+    for number, column in enumerate(columns):  # one after the other: they may be large
+        columns[number] = np.concatenate(column, axis=-1)
+    return Candidates(*columns)
 
 
 def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]:

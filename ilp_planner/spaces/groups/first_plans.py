@@ -32,6 +32,7 @@ from ilp_planner.base.numerics import NEVER, ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.schedule.batches import Batches
 from ilp_planner.schedule.formulas import OneForwardOneBackward
+from ilp_planner.spaces.climb import climbed
 from ilp_planner.spaces.groups.pipelines import Pipeline, Pipelines
 from ilp_planner.spaces.groups.place import place
 from ilp_planner.spaces.groups.seating import Seating, seat_all
@@ -128,13 +129,13 @@ SECONDS, SHARE = 0.6, 0.5  # to look in, and at most that part of the time
 LONGER, STEPS = 0.05, 30_000  # part of the time for annealing a part, and changes to try
 MOST_PACKINGS = 8  # to try where links differ from node to node
 
-Looked = list[tuple["PartState[GroupPart]", Pipelines]]
-"""Parts, and their pipelines that were looked at."""
+Looked = tuple["PartState[GroupPart]", Pipelines]
+"""A part, and its pipelines that were looked at."""
 
 
 def look_first(search: GroupSearch[GroupPart]) -> None:
-    """Bound all parts by their work, then look for a first plan in them, beginning with parts
-    without a partial micro-batch: as long as there is no plan, and for a moment."""
+    """Bound all parts by their work, then look for a first plan: by a climb among parts without a
+    partial micro-batch; as long as there is none, in all others."""
     bounds = work_bounds(search.problem, search.states[0].part.degrees) if search.states else {}
     for state in search.states:
         state.raise_bound(bounds[state.part.micro_batches], "work")
@@ -143,21 +144,29 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
     if search.plan is not None and search.problem.costs.spread:  # the best packed one, or near it
         return
     moment = search.deadline.moment(min(SECONDS, SHARE * search.deadline.left))
-    seating, looked = Seating(search.problem.cluster), Looked()
-    even = [state for state in search.states if not state.part.schedule.short]
+    seating, looked = Seating(search.problem.cluster), dict[str, Looked]()
+
+    def seconds(state: PartState[GroupPart]) -> float:
+        pipelines = Pipelines(state.part, seating, quick=True)
+        pipelines.improve(moment)
+        looked[state.part.name] = state, pipelines
+        return state.part.constant + pipelines.found[-1][0] if pipelines.found else np.inf
+
+    even = {s.part.samples: s for s in reversed(search.states) if not s.part.schedule.short}
     short = [state for state in search.states if state.part.schedule.short]
-    for state in (*middle_first(even), *middle_first(short)):
-        if looked and not moment.goon():
-            _judge(search, looked, seating, moment)
-            if search.plan is not None:
-                return
+    climbed(
+        search.problem,
+        sorted(even),
+        lambda size: np.inf if search.closed(even[size]) else seconds(even[size]),
+    )
+    _judge(search, [*looked.values()], seating, moment)
+    for state in (*middle_first([*even.values()][::-1]), *middle_first(short)):
+        if search.plan is not None:
+            return
+        if state.part.name not in looked and not search.closed(state):
             search.check_time()
-            looked.clear()
-        if not search.closed(state):
-            pipelines = Pipelines(state.part, seating, quick=True)
-            pipelines.improve(moment)
-            looked.append((state, pipelines))
-    _judge(search, looked, seating, moment)
+            seconds(state)
+            _judge(search, [looked[state.part.name]], seating, moment)
 
 
 def middle_first(states: Sequence[PartState[GroupPart]]) -> Iterator[PartState[GroupPart]]:
@@ -186,7 +195,7 @@ def look_longer(search: GroupSearch[GroupPart]) -> None:
 
 
 def _judge(
-    search: GroupSearch[GroupPart], looked: Looked, seating: Seating, moment: Deadline
+    search: GroupSearch[GroupPart], looked: Sequence[Looked], seating: Seating, moment: Deadline
 ) -> None:
     """Judge pipelines, the fastest first: true links may be slower than the best ones. A first plan
     is worth a moment beyond the limit."""

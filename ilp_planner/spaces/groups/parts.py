@@ -90,6 +90,12 @@ class GroupPart(SpacePart):
         sizes = [cluster.node_sizes(name) for name in cluster.type_names]
         self._spread = tuple(spread_options(self.single, sizes)) if costs.spread else ()
         self.seats = Seating(cluster) if cluster.symmetric else None
+        self.forget()
+
+    def forget(self) -> None:
+        """Free the candidates, and all that is made of them."""
+        for name in ("catalogue", "seat_chains", "_seat_tables"):
+            self.__dict__.pop(name, None)
         self._kept_below, self._kept = -np.inf, np.zeros(0, np.int64)
         self._chained_below, self._chained = -np.inf, np.zeros(0, np.int64)
 
@@ -178,12 +184,12 @@ class GroupPart(SpacePart):
 
     def below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the candidates that can be part of a plan below `cutoff` seconds."""
-        found = self.catalogue
-        c, sending = found.stages.only(choices), found.sending
-        row = found.rows(c)
-        time = c.time + sending.least_time[row]
-        least = self.weight * time + time + c.extra + sending.least_extra[row]
-        least += found.outside[c.start, c.stop]
+        found, c = self.catalogue, self.catalogue.stages
+        stop, sending = c.stop[choices], found.sending
+        row = found.row(c.option[choices], stop)
+        time = c.time[choices] + sending.least_time[row]
+        least = self.weight * time + time + c.extra[choices] + sending.least_extra[row]
+        least += found.outside[c.start[choices], stop]
         below: NDArray[np.int64] = choices[least < cutoff]
         return below
 

@@ -1,12 +1,9 @@
 """Pipelines of blocks of equal groups: their kinds, numbers and order.
 
 A block is a number of equal groups of one device type. From the last layer to the first, each group
-takes as many layers as memory and a slowest stage allow (`cheapest_cuts`), on the best links that
-groups can have. Blocks are changed one at a time as long as that helps, and then by simulated
-annealing.
-
-Cuts between groups in a row, from the last layer to the first: as many layers for each as memory
-and a slowest stage allow, for the best slowest stage found.
+takes as many layers as memory and a slowest stage allow (`cheapest_cuts`). Groups take devices in
+this order, too (`seating`): a group that shares no node with the downstream one sends over the
+network. Blocks are changed one at a time as long as that helps, and then by simulated annealing.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ import numpy as np
 
 from ilp_planner.base.kernels import inner, kernel
 from ilp_planner.costs.group_network import group_class
+from ilp_planner.costs.groups import GroupClass
 from ilp_planner.spaces.groups.options import spread
 from ilp_planner.spaces.groups.place import GroupChoice
 from ilp_planner.spaces.groups.sending import sent
@@ -39,12 +37,15 @@ if TYPE_CHECKING:
 
 
 WIDER = 1.02  # from one slowest stage to the next
-HALVINGS, WIDENINGS = 40, 60
+CLOSE = 1e-4  # relative: so far apart, halvings end
+WIDENINGS = 60
 
 
 class Stages(NamedTuple):
     """Costs of kinds of groups: float64 or int64 [kinds, ...] of `OptionTables`; and seconds of
-    sending to a group of a class, float64 [kinds, classes, L + 1]. own: class of each kind.
+    sending to a group of a class, float64 [kinds, classes, L + 1]. own, alone: class of each kind,
+    and as one in nodes of its own. device: type of each kind. after, near: [kinds, devices + 1],
+    as `Seating.follow` has them.
 
     Stages with recomputation: of [start, stop) they are again_first[kind, start, stop] ..
     again_first[kind, start, stop + 1], int64 [kinds, L, L + 2], the fastest first; again_time:
@@ -58,6 +59,10 @@ class Stages(NamedTuple):
     send_time: NDArray[np.float64]
     send_extra: NDArray[np.float64]
     own: NDArray[np.int64]
+    alone: NDArray[np.int64]
+    device: NDArray[np.int64]
+    after: NDArray[np.int64]
+    near: NDArray[np.bool_]
     again_first: NDArray[np.int64]
     again_time: NDArray[np.float64]
     again_peaks: NDArray[np.float64]
@@ -89,22 +94,35 @@ def _time(stages, n, start, stop, need):  # type: ignore[no-untyped-def]  # prag
 
 
 @inner
-def _walk(layers, stages, groups, needs, slowest, kinds, starts):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Give layers to groups, from the last layer on; return the number of stages, 0 if some layers
-    are left. Groups that can take none are passed over."""
+def _walk(layers, stages, groups, needs, slowest, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Give layers and devices to groups, from the last layer on; return the number of stages, 0 if
+    some layers are left. Groups that can take none, or have no devices, are passed over."""
+    kinds, starts, classes, taken = found
     stop, count = layers, 0
+    taken[:] = 0
     for n in groups:
         if count == needs.size:
             break
-        least = slowest
+        type_ = stages.device[n]
+        after = stages.after[n, taken[type_]]
+        if after < 0:
+            continue
+        least, to = slowest, -1
         if count:
-            least -= stages.send_time[n, stages.own[kinds[count - 1]], stop]
+            following = kinds[count - 1]
+            beside = stages.device[following] == type_ and stages.near[n, taken[type_]]
+            to = stages.own[following] if beside else stages.alone[following]
+            least -= stages.send_time[n, to, stop]
         start = stop
-        while start > 0 and _time(stages, n, start - 1, stop, needs[count]) <= least:
+        while start > 0:
+            seconds = _time(stages, n, start - 1, stop, needs[count])
+            if seconds > least or seconds == np.inf:
+                break
             start -= 1
         if start == stop:
             continue
-        kinds[count], starts[count] = n, start
+        kinds[count], starts[count], classes[count] = n, start, to
+        taken[type_] = after
         count += 1
         stop = start
         if stop == 0:
@@ -113,8 +131,9 @@ def _walk(layers, stages, groups, needs, slowest, kinds, starts):  # type: ignor
 
 
 @inner
-def _seconds(layers, stages, needs, kinds, starts, count, weight):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the time of a pipeline on the best links."""
+def _seconds(layers, stages, needs, found, count, weight):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the seconds of a pipeline, and of its slowest stage in all repeats."""
+    kinds, starts, classes, _ = found
     slowest, total, stop = 0.0, 0.0, layers
     peak = np.zeros(stages.peaks.shape[1])
     for s in range(count):
@@ -122,7 +141,7 @@ def _seconds(layers, stages, needs, kinds, starts, count, weight):  # type: igno
         time = _time(stages, n, start, stop, needs[s])
         again = _fastest(stages, n, start, stop, needs[s])
         if s:
-            to = stages.own[kinds[s - 1]]
+            to = classes[s]
             time += stages.send_time[n, to, stop]
             total += stages.send_extra[n, to, stop]
         slowest = max(slowest, time)
@@ -133,7 +152,7 @@ def _seconds(layers, stages, needs, kinds, starts, count, weight):  # type: igno
         stop = start
     for k in range(peak.size):
         total += peak[k]
-    return weight * slowest + total
+    return weight * slowest + total, weight * slowest
 
 
 @kernel
@@ -145,32 +164,40 @@ def cheapest_cuts(layers, stages, groups, needs, weight):  # type: ignore[no-unt
     flight with 0, 1 ... downstream stages, as many as there may be stages.
     """
     kinds, starts = np.empty(needs.size, np.int64), np.empty(needs.size, np.int64)
+    found = (
+        kinds,
+        starts,
+        np.empty(needs.size, np.int64),
+        np.zeros(stages.device.max() + 1, np.int64),
+    )
     best_kinds, best_starts = kinds.copy(), starts.copy()
     best, length = np.inf, 0
     high = 0.0
-    if _walk(layers, stages, groups, needs, np.inf, kinds, starts) == 0:
+    if _walk(layers, stages, groups, needs, np.inf, found) == 0:
         return best, best_kinds[:0], best_starts[:0]
     for n in groups:
         for start in range(layers):
             if _fastest(stages, n, start, layers, 1) != NEVER:
                 high = max(high, _time(stages, n, start, layers, 1))
-    while _walk(layers, stages, groups, needs, high, kinds, starts) == 0:
+    while _walk(layers, stages, groups, needs, high, found) == 0:
         high = max(2.0 * high, 1e-9)
     low = 0.0
-    for _ in range(HALVINGS):
+    while high - low > CLOSE * high:
         middle = 0.5 * (low + high)
-        if _walk(layers, stages, groups, needs, middle, kinds, starts):
+        if _walk(layers, stages, groups, needs, middle, found):
             high = middle
         else:
             low = middle
     for _ in range(WIDENINGS):
-        count = _walk(layers, stages, groups, needs, high, kinds, starts)
+        count = _walk(layers, stages, groups, needs, high, found)
         if count:
-            value = _seconds(layers, stages, needs, kinds, starts, count, weight)
+            value, repeated = _seconds(layers, stages, needs, found, count, weight)
             if value < best:
                 best, length = value, count
                 best_kinds[:] = kinds
                 best_starts[:] = starts
+            if repeated >= best:  # slower stages take no less
+                break
         high *= WIDER
     return best, best_kinds[:length], best_starts[:length]
 
@@ -222,7 +249,8 @@ Shape = tuple[Block, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Stages from the first layer on, and their seconds on the best links, without the constant."""
+    """Stages from the first layer on, and their seconds one after the other in the nodes, without
+    the constant."""
 
     seconds: float
     choices: tuple[GroupChoice, ...]
@@ -237,7 +265,7 @@ class Pipelines:
     """
 
     def __init__(self, part: GroupPart, seating: Seating, *, quick: bool = False) -> None:
-        self.part, self.problem = part, part.problem
+        self.part, self.problem, self.seating = part, part.problem, seating
         wanted = spread(part.single, part.samples) if quick else part.single
         kinds = list(self._kinds(wanted, seating))
         self.options = [option for option, _, _ in kinds]
@@ -275,7 +303,8 @@ class Pipelines:
         """Costs of the kinds of groups, and of their messages."""
         problem, tables = self.problem, self.tables
         classes = [group_class(option, problem.cluster) for option in self.options]
-        known = list(dict.fromkeys(classes))
+        alone = [GroupClass(to.types, within_node=False) for to in classes]
+        known = list(dict.fromkeys((*classes, *alone)))
         sends = [
             [sent(problem, self.part.micro_batches, option, table, to) for to in known]
             for option, table in zip(self.options, tables, strict=True)
@@ -289,8 +318,22 @@ class Pipelines:
             send_time=np.ascontiguousarray(seconds[:, :, 0]),
             send_extra=np.ascontiguousarray(seconds[:, :, 1]),
             own=np.array([known.index(to) for to in classes]),
+            alone=np.array([known.index(to) for to in alone]),
+            device=np.array(self.type_of),
+            **self._seats,
             **again_columns(tables),
         )
+
+    @property
+    def _seats(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of `Stages` for devices, by name."""
+        groups = [
+            (option.tp, option.replicas[kind])
+            for option, kind in zip(self.options, self.type_of, strict=True)
+        ]
+        after, near = self.seating.follow(groups)
+        own = np.arange(len(groups)), np.array(self.type_of)
+        return {"after": after[own], "near": near[own]}
 
     @cached_property
     def _needs(self) -> NDArray[np.int64]:
@@ -385,10 +428,17 @@ class Pipelines:
             for shape in self.near(current):
                 if not moment.goon():
                     return
-                if self.seconds(shape) < self.seconds(best):
+                if self._promises(shape) and self.seconds(shape) < self.seconds(best):
                     best = shape
                     break
             current = best if best != current else None
+
+    def _promises(self, shape: Shape) -> bool:
+        """Tell whether a shape would be the best one met if layers could be parted."""
+        if not self.found:
+            return True
+        rate = sum(self.speed[n] * groups / self.most[n] for n, groups in shape)
+        return self.part.weight < rate * self.found[-1][0]
 
     # ---- annealing ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ exact stages: then it is the optimum of its part. A heuristic's search proves no
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ilp_planner.base.errors import PlannerError, SolverError
@@ -99,28 +100,34 @@ class OperatorSearch(SearchState):
         return self.work() if self.locate() else Stop.PROOF
 
     def begin(self) -> None:
-        """Find a plan and bound every part by its work, at any time: the first one is judged at
-        once, before other parts are bounded. Then look for better ones for a moment."""
-        from ilp_planner.optimize.bounds.operator_part import OperatorPart
+        """Find a plan and bound every part by its work, at any time: the best one of a few
+        promising parts is judged before others are bounded. Then look for better ones for a
+        moment."""
+        from ilp_planner.spaces.climb import climbed
         from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
-        found, tried = [], 0
-        for size in self.problem.micro_batch_sizes:
-            part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
-            part.bound_by_work()
-            self.parts.append(part)
-            if self.plan is None and not self.closing:
-                tried, first = len(self.parts), first_plan(part)
-                if first is not None:
-                    found.append(first)
-                    self.judge(first.plan(), first.seconds)
+        plans: dict[int, FirstPlan | None] = {}
+
+        def seconds(size: int) -> float:
+            plans[size] = plan = first_plan(self.add_part(size))
+            return math.inf if plan is None else plan.seconds
+
+        sizes = self.problem.micro_batch_sizes
+        best = None if self.closing else climbed(self.problem, sizes, seconds)
+        first = None if best is None else plans[best]
+        if first is not None:
+            self.judge(first.plan(), first.seconds)
+        for size in sizes:
+            if size not in plans:
+                self.add_part(size)
+        self.parts.sort(key=lambda part: part.micro_batch)
         self.report()
-        for part in () if self.closing else self.parts[tried:]:
+        for part in () if self.closing else self.parts:
             self.check_time()
-            first = first_plan(part)
-            if first is not None:
-                found.append(first)
-        found.sort(key=lambda plan: plan.seconds)
+            if part.micro_batch not in plans:
+                plans[part.micro_batch] = first_plan(part)
+        found = [plan for plan in plans.values() if plan is not None]
+        found.sort(key=lambda plan: (plan.seconds, plan.part.micro_batch))
         deadline = self.while_improving(IMPROVING)
         for plan in found:
             if plan.seconds < found[0].seconds * PROMISING:
@@ -131,6 +138,15 @@ class OperatorSearch(SearchState):
                 improver.deadline = deadline
                 better = improver.improved(plan)
                 self.judge(better.plan(), better.seconds)
+
+    def add_part(self, size: int) -> OperatorPart:
+        """Return a new part, bounded by its work."""
+        from ilp_planner.optimize.bounds.operator_part import OperatorPart
+
+        part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
+        part.bound_by_work()
+        self.parts.append(part)
+        return part
 
     def work(self) -> Stop:
         """Look for plans a little above the bound, and prove that there are none below."""

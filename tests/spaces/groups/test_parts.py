@@ -417,3 +417,18 @@ def test_nothing_is_profiled() -> None:
     assert opened.graph.arcs == 0
     assert part.outline(np.inf).graph.arcs == 0
     assert solve(dataclasses.replace(problem, max_tp=0)).status is Status.INFEASIBLE
+
+
+@FEW
+@given(seed=SEEDS)
+def test_forgotten_tables_are_made_again(seed: int) -> None:
+    """Candidates have the same numbers, and cost the same."""
+    problem = random_problem(seed)
+    part = GroupPart(problem, problem.micro_batches[0])
+    before = part.graph(np.inf, None)
+    part.chain(np.inf)
+    part.forget()
+    after = part.graph(np.inf, None)
+    assert (before.choice == after.choice).all()
+    assert (before.graph.time == after.graph.time).all()
+    assert (before.graph.use == after.graph.use).all()

@@ -5,6 +5,7 @@ import math
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,9 +38,27 @@ def test_a_pipeline_takes_as_long_as_it_says_at_least(seed: int) -> None:
         assert [start for start, _ in ends] == [0, *(stop for _, stop in ends[:-1])]
         assert ends[-1][1] == part.layers
         plan = placed(problem, part.micro_batches, pipeline, seating)
-        if plan is not None:
+        if plan is not None and problem.cluster.symmetric:
             cost = problem.costs.plan_cost(plan, problem.cluster).iteration_time
             assert cost >= seconds * (1 - 1e-9)
+
+
+@examples(10)
+@given(seed=SEEDS)
+def test_a_pipeline_knows_which_of_its_groups_share_a_node(seed: int) -> None:
+    """Where equal nodes are faster inside than between them, it takes as long as its plan."""
+    profile, cluster, batch = instance(2, 16, 8, seed % 7, FAST)
+    problem = build_group_problem(cluster, profile, model="generated", global_batch=batch)
+    part, seating = GroupPart(problem, 64), Seating(cluster)
+    pipelines = Pipelines(part, seating)
+    pipelines.improve(FOREVER)
+    pipelines.anneal(50, FOREVER, seed)
+    assert pipelines.found
+    for seconds, shape in pipelines.found:
+        plan = placed(problem, part.micro_batches, pipelines.pipeline(shape), seating)
+        assert plan is not None
+        cost = problem.costs.plan_cost(plan, cluster).iteration_time
+        assert cost == pytest.approx(seconds + part.constant, rel=1e-4)  # but for latencies
 
 
 @examples(20)
