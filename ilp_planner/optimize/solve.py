@@ -121,6 +121,8 @@ def solve(
         stop = Stop.USER
     except MemoryError:  # the system gives no more
         stop = Stop.MEMORY
+    finally:
+        search.end()
     if stop is Stop.TIME and deadline.full:
         stop = Stop.MEMORY
     return _with_history(search.result(stop, ranking), recorder)

@@ -27,6 +27,7 @@ from ilp_planner.optimize.search.confirm import CONFIRMER, confirm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.base.team import Team
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.optimize.search.start import Known
     from ilp_planner.optimize.solvers.base import Task
@@ -77,7 +78,8 @@ class SearchState(ABC):
     from_an_end: it began with the plan of a search that came to its end, or with one like it.
     answered: a saved plan is the answer.
     judged: all plans of the space, if these are so few that each was judged. fastest: the fastest
-    plan, if a plainer one was put in its place.
+    plan, if a plainer one was put in its place. team: processes that answer questions of this
+    search until it ends (`end`), if it asks any.
     """
 
     rounding = PROVED
@@ -98,6 +100,12 @@ class SearchState(ABC):
         self.answered = False
         self.judged: tuple[tuple[Plan[Any], Evaluation], ...] = ()
         self.fastest: Fastest | None = None
+        self.team: Team[Any, Any] | None = None
+
+    def end(self) -> None:
+        """End the processes that answer its questions."""
+        if self.team is not None:
+            self.team.end()
 
     @abstractmethod
     def proved_parts(self) -> Sequence[Proved]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from ilp_planner.optimize.solvers.backend import ArcFlow
 from ilp_planner.optimize.solvers.base import GraphSolution
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from ilp_planner.base.deadline import Deadline
@@ -260,6 +263,8 @@ class _Run:
 PRESOLVE = False
 """With it, OR-Tools 9.15 loses optima of such models (as in google/or-tools, issue 5293), and saves
 no time where there are so few arcs."""
+ANY = 2**63 - 1
+"""The upper end of a row that has none."""
 
 
 def solve_linear(
@@ -277,53 +282,80 @@ def solve_linear(
     ------
     SolverError: CP-SAT finds no arcs that rows allow, or refuses the model.
     """
-    from ortools.sat.python import cp_model
-
+    solver, messages, parameters = _without_pandas()
     most = sum(high for _, _, high in model.maxima)
     scale = 2.0 ** (OBJECTIVE_BITS - 1 - math.frexp(most)[1])
-    program = cp_model.CpModel()
-    arcs = [program.new_bool_var("") for _ in range(model.arcs)]
-    maxima = [
-        program.new_int_var(math.floor(low * scale), math.ceil(high * scale), name)
-        for name, low, high in model.maxima
-    ]
-    columns = [*arcs, *maxima]
+    program = messages.CpModelProto()
+    for _ in range(model.arcs):
+        program.variables.add().domain.extend((0, 1))
+    for name, low, high in model.maxima:
+        variable = program.variables.add()
+        variable.name = name
+        variable.domain.extend((math.floor(low * scale), math.ceil(high * scale)))
     for rows in model.rows.values():
         for (row, values), low, high in zip(
             rows.entries(), rows.low.tolist(), rows.high.tolist(), strict=True
         ):
-            held = [columns[column] for column in row]
             if max(row) < model.arcs:
-                whole = cp_model.LinearExpr.weighted_sum(held, [int(value) for value in values])
-                program.add_linear_constraint(whole, int(low), int(high))
+                _add_row(program, row, map(int, values), (int(low), int(high)))
                 continue
-            weights = [
+            weights = (
                 1 if column >= model.arcs else math.ceil(value * scale)
                 for column, value in zip(row, values, strict=True)
-            ]
-            at_least = cp_model.LinearExpr.weighted_sum(held, weights)
-            program.add(at_least >= math.floor(low * scale))
-    program.minimize(sum(maxima))
-    solver = cp_model.CpSolver()
-    solver.parameters.cp_model_presolve = PRESOLVE
-    solver.parameters.max_time_in_seconds = deadline.left
-    solver.parameters.max_deterministic_time = work
-    solver.parameters.num_workers = limits.workers
-    solver.parameters.random_seed = limits.seed % 2**31
-    solver.parameters.catch_sigint_signal = False
-    status = solver.solve(program)
-    if status in (cp_model.INFEASIBLE, cp_model.MODEL_INVALID):
-        raise SolverError(f"cp-sat: {solver.status_name(status).lower()}: {program.validate()}")
+            )
+            _add_row(program, row, weights, (math.floor(low * scale), ANY))
+    program.objective.vars.extend(range(model.arcs, model.arcs + len(model.maxima)))
+    program.objective.coeffs.extend([1] * len(model.maxima))
+    parameters.cp_model_presolve = PRESOLVE
+    parameters.max_time_in_seconds = deadline.left
+    parameters.max_deterministic_time = work
+    parameters.num_workers = limits.workers
+    parameters.random_seed = limits.seed % 2**31
+    parameters.catch_sigint_signal = False
+    run = solver.SolveWrapper()
+    run.set_parameters(parameters)
+    response = run.solve(program)
+    refused = {messages.INFEASIBLE: "infeasible", messages.MODEL_INVALID: "model_invalid"}
+    if response.status in refused:
+        why = solver.CpSatHelper.validate_model(program)
+        raise SolverError(f"cp-sat: {refused[response.status]}: {why}")
     path: tuple[int, ...] = ()
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        path = tuple(np.flatnonzero(solver.boolean_values(arcs)).tolist())
-    proved = status == cp_model.OPTIMAL
-    tired = solver.response_proto.deterministic_time >= work
+    if response.status in (messages.OPTIMAL, messages.FEASIBLE):
+        path = tuple(np.flatnonzero([*response.solution][: model.arcs]).tolist())
+    proved = response.status == messages.OPTIMAL
+    tired = response.deterministic_time >= work
     return GraphSolution(
         path=path,
         objective=model.value(path) if path else math.inf,
-        bound=max(0.0, solver.best_objective_bound) / scale,
+        bound=max(0.0, response.best_objective_bound) / scale,
         status=Status.OPTIMAL if proved else Status.FEASIBLE if path else Status.UNKNOWN,
         stopped_by=Stop.PROOF if proved else Stop.EFFORT if tired else Stop.TIME,
         solver=CpSat.name,
     )
+
+
+def _without_pandas() -> tuple[Any, Any, Any]:
+    """Return OR-Tools' compiled half of CP-SAT, the module with its messages, and parameters.
+
+    The module `cp_model` around it imports pandas, which takes a third of a second, three times as
+    long as it takes to solve such a model. Versions before 9.15 have messages of their own.
+    """
+    solver = import_module("ortools.sat.python.cp_model_helper")
+    if not hasattr(solver, "SolveWrapper"):
+        solver = import_module("ortools.sat.python.swig_helper")
+    if hasattr(solver, "CpModelProto"):
+        return solver, solver, solver.SatParameters()
+    from ortools.sat import cp_model_pb2, sat_parameters_pb2
+
+    return solver, cp_model_pb2, sat_parameters_pb2.SatParameters()
+
+
+def _add_row(
+    program: Any, row: Iterable[int], values: Iterable[int], domain: tuple[int, int]
+) -> None:
+    """Add a row, without columns of value 0."""
+    linear = program.constraints.add().linear
+    pairs = [(column, value) for column, value in zip(row, values, strict=True) if value]
+    linear.vars.extend([column for column, _ in pairs])
+    linear.coeffs.extend([value for _, value in pairs])
+    linear.domain.extend(domain)

@@ -114,6 +114,7 @@ class SetSearch:
         except OutOfTimeError:
             pass
         finally:
+            search.end()
             self._learn(search, cutoff)
         if self.bound >= NEVER and len(self.nodes.nodes) == self.whole.cluster.node_count:
             self._reason = problem.space.explain(search)

@@ -1,5 +1,7 @@
 """Linear models in CP-SAT: the optimum that the arc flow of a graph has."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -139,3 +141,17 @@ def test_without_time_there_is_no_claim() -> None:
     solution = solve_linear(one_of_each(), Limits(), Deadline(0))
     assert solution.status is not Status.OPTIMAL
     assert solution.bound <= 4.0
+
+
+def test_a_linear_model_needs_no_pandas() -> None:
+    """`cp_model` of OR-Tools imports it, in more time than such a model takes."""
+    code = """
+import sys
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.optimize.solvers.cpsat import solve_linear
+from tests.optimize.solvers.test_cpsat import one_of_each
+print(solve_linear(one_of_each(), Limits(), Deadline(60)).objective, "pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["4.0", "False"]

@@ -72,7 +72,10 @@ OF_VARIANTS = (
 
 
 class MegatronPart:
-    """One choice of degrees (`search.parts.Part`)."""
+    """One choice of degrees (`search.parts.Part`).
+
+    bounded: what a search knows of it is at least `trivial_bound` and `least_bound`.
+    """
 
     def __init__(
         self, problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
@@ -81,6 +84,7 @@ class MegatronPart:
         self.micro_batches = degrees.micro_batches(problem.global_batch)
         self.settings = settings_of(problem, costs, degrees)
         self.constant = 0.0
+        self.bounded = False
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
         # Of `variant_bound`, by what it sees:
         self.crowded: dict[tuple[object, ...], list[int]] = {}

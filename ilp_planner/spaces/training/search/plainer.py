@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,31 +95,11 @@ class Found(NamedTuple):
 def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> None:
     """Offer plans that are plainer than the chosen one, or as plain and faster, until there are
     none or the time is up. Beside a plan that is proved to be the fastest, none is faster."""
-
-    def answer(question: Asked) -> Any:
-        if isinstance(question, Within):
-            part = search.states[question.number].part
-            look = _variants_within if question.variants else _pipelines_within
-            return look(part, question.limit) if search.goon() else {}
-        if question and search.goon():  # all are about one part
-            part = search.states[question[0].number].part
-            look_at_memory(part, [one.variant for one in question])
-        return [
-            _look(search.states[one.number].part, one, search.goon) if search.goon() else Found()
-            for one in question
-        ]
-
-    team: Team[Asked, Any] = Team(answer, search.limits.workers)
-    with team:
-        _offer(search, preference, team)
-
-
-def _offer(
-    search: PartSearch[MegatronPart], preference: Preference, team: Team[Asked, Any]
-) -> None:
+    if search.team is None:
+        search.team = Team(partial(answer, search), search.limits.workers)
     fastest = preference.chosen if search.proved() else None
-    found = _classes(search, preference.limit, preference.chosen.grades[:-1], team)
-    left, size = _in_order(found, preference.limit, team), FIRST_BATCH
+    found = _classes(search, preference.limit, preference.chosen.grades[:-1])
+    left, size = _in_order(search, found, preference.limit), FIRST_BATCH
     while batch := [*islice(left, size)]:
         chosen, asked = preference.chosen, []
         for plain, bound, number, variant in batch:
@@ -131,31 +112,59 @@ def _offer(
                 limit = 0.0
             if bound < equal:
                 asked.append((plain, Question(number, variant, bound, equal, limit)))
-        answers = _answers(team, [question for _, question in asked])
+        answers = _answers(search, [question for _, question in asked])
         for (plain, question), one in zip(asked, answers, strict=True):
             if plain > preference.chosen.grades[:-1]:
                 return
             part = search.states[question.number].part
-            for ends in filter(None, one):
+            for ends in filter(None, one or ()):
                 preference.offer(part.group_plan(question.variant, ends))
         if not search.goon() or batch[-1][0] > preference.chosen.grades[:-1]:
             return
         size = min(2 * size, LAST_BATCH)
 
 
-def _answers(team: Team[Asked, Any], questions: Sequence[Question]) -> list[Found]:
+def answer(search: PartSearch[MegatronPart], question: Asked) -> Any:
+    """Answer a question, with None for what is left when the time is up. The search itself stays as
+    it is."""
+    if isinstance(question, Within):
+        part = search.states[question.number].part
+        look = _variants_within if question.variants else _pipelines_within
+        return look(part, question.limit) if search.goon() else None
+    if question and search.goon():  # all are about one part
+        part = search.states[question[0].number].part
+        look_at_memory(part, [one.variant for one in question])
+    return [
+        _look(search.states[one.number].part, one, search.goon) if search.goon() else None
+        for one in question
+    ]
+
+
+def _asked(search: PartSearch[MegatronPart], questions: Sequence[tuple[int, Asked]]) -> list[Any]:
+    """Return the answers to questions, each after the number of its part, in order."""
+    assert search.team is not None
+    found = search.team.ask(questions)
+    # Another process was begun with less time, or has reached the memory limit by itself.
+    return [
+        answer(search, question) if own is None or (isinstance(own, list) and None in own) else own
+        for (_, question), own in zip(questions, found, strict=True)
+    ]
+
+
+def _answers(search: PartSearch[MegatronPart], questions: Sequence[Question]) -> list[Found | None]:
     """Return the answers to questions, in order; those about a part are asked together."""
     groups = together([question.number for question in questions], TOGETHER)
     asked = [tuple(questions[place] for place in group) for group in groups]
-    found = [Found()] * len(questions)
-    for group, own in zip(groups, team.ask([(one[0].number, one) for one in asked]), strict=True):
+    found: list[Found | None] = [None] * len(questions)
+    answers = _asked(search, [(one[0].number, one) for one in asked])
+    for group, own in zip(groups, answers, strict=True):
         for place, one in zip(group, own, strict=True):
             found[place] = one
     return found
 
 
 def _in_order(
-    found: dict[Grades, list[Pipeline]], limit: float, team: Team[Asked, Any]
+    search: PartSearch[MegatronPart], found: dict[Grades, list[Pipeline]], limit: float
 ) -> Iterator[tuple[Grades, float, int, Variant]]:
     """Yield the variants that may be within the limit, the plainest class first, in each the least
     bound first."""
@@ -163,10 +172,10 @@ def _in_order(
     for plain in sorted(found):
         numbers = dict.fromkeys(one.number for one in found[plain])
         unknown = [number for number in numbers if number not in known]
-        answers = team.ask([(n, Within(n, limit, variants=True)) for n in unknown])
+        answers = _asked(search, [(n, Within(n, limit, variants=True)) for n in unknown])
         for number, bounds in zip(unknown, answers, strict=True):
             own = known.setdefault(number, {})
-            for variant, bound in bounds.items():
+            for variant, bound in (bounds or {}).items():
                 grade = recomputation(variant.recompute)
                 one = Pipeline(number, variant.computing(NOTHING), grade)
                 own.setdefault(one, []).append((variant, bound))
@@ -195,7 +204,7 @@ def _look(part: MegatronPart, question: Question, goon: Callable[[], bool]) -> F
 
 
 def _classes(
-    search: PartSearch[MegatronPart], limit: float, most: Grades, team: Team[Asked, Any]
+    search: PartSearch[MegatronPart], limit: float, most: Grades
 ) -> dict[Grades, list[Pipeline]]:
     """Return the variants that may take at most `limit` seconds, by plainness, equal stages
     assumed; less plain ones than `most` are left out."""
@@ -205,11 +214,15 @@ def _classes(
         for number, state in enumerate(search.states)
         if state.bound <= limit and _grades(state.part, PLAINEST) <= most
     ]
-    answers = team.ask([(number, Within(number, limit)) for number in numbers])
+    # Of parts with all bounds by arithmetic there is nothing to ask: they are within the limit.
+    unknown = [number for number in numbers if not search.states[number].part.bounded]
+    asked = _asked(search, [(number, Within(number, limit)) for number in unknown])
     if not search.goon():
         return {}
-    for number, pairs in zip(numbers, answers, strict=True):
+    answers = dict(zip(unknown, asked, strict=True))
+    for number in numbers:
         part = search.states[number].part
+        pairs = answers[number] if number in answers else _pipelines(part)
         again = {recomputation(one) for one in part.recomputations} if pairs else set()
         if part.costs.runtime.blocks:
             again.add(BLOCK)
@@ -226,6 +239,11 @@ def _pipelines_within(part: MegatronPart, limit: float) -> dict[Variant, Grades]
     plan takes at most so many seconds."""
     if part.trivial_bound() > limit or part.least_bound() > limit:
         return {}
+    return _pipelines(part)
+
+
+def _pipelines(part: MegatronPart) -> dict[Variant, Grades]:
+    """Return the schedules of a part, without recomputation, and how plain they are."""
     return {one: _grades(part, one) for one in part.pipelines}
 
 

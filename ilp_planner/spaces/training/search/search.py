@@ -53,6 +53,7 @@ from ilp_planner.spaces.training.search.first_plans import (
     look_at_samples,
 )
 from ilp_planner.spaces.training.search.membership import variant_of
+from ilp_planner.spaces.training.search.plainer import answer as answer_plainer
 from ilp_planner.spaces.training.search.possible import megatron_parts, plainest_parts
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
@@ -191,8 +192,8 @@ class MegatronSearch:
     ----------
     goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
     accept: called with every plan found. gap: relative; smaller gains are not searched. floor:
-        lower bound of plans in seconds, known before any part is examined. workers: processes that
-        look at parts at once; what is found does not depend on it.
+        lower bound of plans in seconds, known before any part is examined. team: processes that
+        look at parts at once; what is found does not depend on them.
     """
 
     def __init__(
@@ -206,10 +207,10 @@ class MegatronSearch:
         top: int = 1,
         gap: float = 0.0,
         floor: float = 0.0,
-        workers: int = 1,
+        team: Team[Any, Any] | None = None,
     ) -> None:
         self.gap, self.floor = max(gap, FINE_ROUNDING), floor
-        self.team: Team[Question, Any] = Team(self.answer, workers)
+        self.team: Team[Any, Any] = team or Team(self.answer, 1)
         self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
         self.solve = solve or (lambda tables, cutoff: best_cut(tables, cutoff, goon))
         self.bounds = [0.0] * len(parts)
@@ -252,10 +253,6 @@ class MegatronSearch:
         to its end with, or one like it, and there is hardly a better one near it. closing: the
         ceiling is a good plan's of another set of nodes, so that no first plan is looked for.
         """
-        with self.team:
-            return self._run(sampled=sampled, started=started, closing=closing)
-
-    def _run(self, *, sampled: bool, started: bool, closing: bool) -> bool:
         queue: list[Entry] = []
         if not (sampled or started or closing):
             look_at_samples(self)
@@ -289,6 +286,7 @@ class MegatronSearch:
                     self.bounds[entry.number] = max(entry.bound, min(answer, NEVER))
                     self.raised(entry.number)
                     again = Entry(self.bounds[entry.number], entry.number, entry.place + 1)
+                    self.parts[entry.number].bounded = again.place == BOUNDED
                     heapq.heappush(queue, again)
                 else:
                     if (entry.number, entry.variant) not in self.done:
@@ -670,6 +668,12 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
             search.report()
             told = time.monotonic()
 
+    def answer(question: Any) -> Any:
+        if isinstance(question, Question):
+            return engine.answer(question)
+        return answer_plainer(search, question)
+
+    search.team = Team(answer, search.limits.workers if search.solver in ("auto", "dp") else 1)
     # The queue tells whether the gap is reached: asking the search is a walk over all parts.
     engine = MegatronSearch(
         parts_of(search),
@@ -679,7 +683,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         raised=raised,
         gap=search.limits.gap,
         floor=search.bound,
-        workers=search.limits.workers if search.solver in ("auto", "dp") else 1,
+        team=search.team,
     )
     asked = search.problem.constraints
     free = asked.layout is not None and asked.one_layout is None
