@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 import tomllib
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -89,9 +90,14 @@ def hub_names() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in library_files("models"):
         with contextlib.suppress(OSError, ValueError):
-            for name in tomllib.loads(path.read_text(encoding="utf-8")).get("hub", ()):
-                found[name] = path
+            found |= dict.fromkeys(_hub_names_in(path, path.stat().st_mtime_ns), path)
     return found
+
+
+@cache
+def _hub_names_in(path: Path, changed: int) -> tuple[str, ...]:
+    """Return the names at Hugging Face that a file says. changed: when it was."""
+    return tuple(tomllib.loads(path.read_text(encoding="utf-8")).get("hub", ()))
 
 
 def library_model(name: str) -> Path | None:

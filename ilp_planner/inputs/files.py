@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlannerError, SpecError, UsageError
 from ilp_planner.base.files import Document, existing, places, read_document, sha256_of
-from ilp_planner.base.library import find_specs
+from ilp_planner.base.library import find_specs, library_folder
 from ilp_planner.base.parts import part
 from ilp_planner.inputs.devices import usable, usable_nodes
 from ilp_planner.inputs.request import HELD, Reference, Request
@@ -504,10 +504,12 @@ def find_model(name: str, *, text_only: bool = False) -> ModelSpec:
     ------
     SpecError: not there, or malformed.
     """
-    from ilp_planner.specs.model_reader import read_model
+    from ilp_planner.specs.model_reader import library_spec, read_model
 
-    document = read_document(find_specs(name, "models")[0], SpecError)
-    return read_model(document, text_only=text_only)
+    path = find_specs(name, "models")[0]
+    if not text_only and path.parent == library_folder() / "models":
+        return library_spec(path)
+    return read_model(read_document(path, SpecError), text_only=text_only)
 
 
 def choose(

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,17 @@ def catalogue() -> tuple[Entry, ...]:
 
 
 def _entry(path: Path, hub: list[str]) -> Entry:
-    document = read_document(path, SpecError)
-    return Entry(read_model(document), tuple(hub), source_of(document))
+    return Entry(library_spec(path), tuple(hub), source_of(read_document(path, SpecError)))
+
+
+def library_spec(path: Path) -> ModelSpec:
+    """Return a model that comes with the planner. Its file is read once, unless it changes."""
+    return _library_spec(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _library_spec(path: Path, changed: int) -> ModelSpec:
+    return read_model(path)
 
 
 def source_of(document: Document) -> str:

@@ -43,6 +43,7 @@ def test_steps_of_hugging_face_models_run(gpu_runs, method, extra):
     assert json.loads(json.dumps(row)) == row
 
 
+@pytest.mark.slow
 def test_what_fails_leaves_the_others(gpu_runs, tmp_path, monkeypatch):
     def cases(gpu):
         yield "broken", lambda: (_ for _ in ()).throw(RuntimeError("no kernel"))

@@ -175,7 +175,12 @@ def main() -> None:
         running = {}
         for module in wanted:
             numbers = kept.survivors(module) if asked.survivors else drawn(module, asked.seed)
-            tries = cases(module, numbers, reached)
+            try:
+                tries = cases(module, numbers, reached)
+            except LookupError as error:
+                wrong += 1
+                print(f"  {error}: run `make coverage` again", flush=True)
+                continue
             forks = asked.workers // hosts
             running[pool.submit(tried, module, tries, reached.times, forks)] = module
         for future in as_completed(running):

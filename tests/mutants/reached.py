@@ -44,12 +44,24 @@ class Reached:
         return found
 
     def by_line(self, module: Path) -> dict[int, set[str]]:
-        """Return the tests that reach each line of a module."""
-        lines = self.data.contexts_by_lineno(str(module))
-        return {
-            line: {test for said in contexts if (test := said.rpartition("|")[0]) in self.times}
-            for line, contexts in lines.items()
-        }
+        """Return the tests that reach each line of a module, in whichever checkout they were
+        measured.
+
+        Raises
+        ------
+        LookupError: no test reaches any line: a part of the tests was measured, or none that is
+            still there. Mutants of the module would all seem to survive.
+        """
+        name = str(module.relative_to(ROOT))
+        found: dict[int, set[str]] = {}
+        for file in self.data.measured_files():
+            if file == name or file.endswith(f"{os.sep}{name}"):
+                for line, contexts in self.data.contexts_by_lineno(file).items():
+                    tests = {said.rpartition("|")[0] for said in contexts} & self.times.keys()
+                    found.setdefault(line, set()).update(tests)
+        if not any(found.values()):
+            raise LookupError(f"{name}: no test of {COVERAGE.relative_to(ROOT)} reaches it")
+        return found
 
 
 _times: dict[str, float] = {}

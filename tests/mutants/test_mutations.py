@@ -12,6 +12,7 @@ from tests.mutants.equivalent import Listed, equivalents, reasons, strangers
 from tests.mutants.modules import JUDGE, modules
 from tests.mutants.mutations import mutated, mutations
 from tests.mutants.patching import patched
+from tests.mutants.reached import ROOT, Reached
 
 
 def made(source: str) -> dict[str, str]:
@@ -194,3 +195,35 @@ def test_one_of_several_like_changes_is_listed_by_its_place(
     monkeypatch.setattr(equivalent, "reasons", lambda: listed)
     assert equivalents("a.py", source) == {1: "the second one", 2: "the only one"}
     assert [listed[one] for one in strangers("a.py", source)] == ["which one?", "there are two"]
+
+
+class Measured:
+    """What coverage kept of one file: by its first line's number, contexts as it spells them."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def measured_files(self) -> set[str]:
+        return {self.file, "/elsewhere/ilp_planner/job/other_shard.py"}
+
+    def contexts_by_lineno(self, file: str) -> dict[int, list[str]]:
+        return {3: ["", "tests/test_a.py::test_a|run", "tests/test_gone.py::test_b|run"], 4: [""]}
+
+
+def reached_by(file: str) -> Reached:
+    reached = Reached.__new__(Reached)
+    reached.data, reached.times = Measured(file), {"tests/test_a.py::test_a": 0.1}
+    return reached
+
+
+def test_tests_measured_in_another_checkout_reach_the_same_lines() -> None:
+    module = next(module for module in modules() if module.path == "job/shard.py")
+    for folder in (f"{ROOT}/", "/elsewhere/", ""):
+        found = reached_by(f"{folder}ilp_planner/job/shard.py").by_line(module.file)
+        assert found == {3: {"tests/test_a.py::test_a"}, 4: set()}
+
+
+def test_a_module_that_no_test_reaches_has_no_survivors_but_an_error() -> None:
+    module = next(module for module in modules() if module.path == "job/mlp.py")
+    with pytest.raises(LookupError, match=r"ilp_planner/job/mlp\.py: no test of .* reaches it"):
+        reached_by("/elsewhere/ilp_planner/job/shard.py").by_line(module.file)

@@ -104,6 +104,7 @@ def test_as_many_parameters_as_transformers_builds(name):
     assert again.architecture == model.architecture
 
 
+@pytest.mark.slow
 def test_transformers_itself_builds_them():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -200,6 +200,7 @@ def _model(
     model that was named must be the same."""
     from ilp_planner.specs.decoder import as_decoder
     from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.model_reader import library_spec
     from ilp_planner.specs.model_writer import model_text
 
     precision = job.settings.precision
@@ -213,7 +214,7 @@ def _model(
             )
         return Reference(name=named), spec.name
     for file in library_files("models"):
-        spec = find_model(str(file))
+        spec = library_spec(file)
         if as_decoder(spec.architecture) == job.model and spec.precision == precision:
             return _held(file.stem, file), spec.name
     name = f"{output.stem}-model"

@@ -102,6 +102,7 @@ def test_conditions_are_true() -> None:
             assert (seconds_in(there, second.plan) < seconds_in(there, first.plan)) == wins
 
 
+@pytest.mark.slow
 def test_less_plain_plans_count_as_slower() -> None:
     result = listed(0.02)
     assert result.shortlist is not None

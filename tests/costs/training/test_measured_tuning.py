@@ -9,6 +9,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.costs.training.measured import measured_times
 from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
+from tests.examples import often
 
 PROFILE = str(ROOT / "clusters" / "profiles" / "h200-llama3-8b.csv")
 ASKED = {
@@ -20,7 +21,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("space", ["megatron", "torchtitan"])
+@pytest.mark.parametrize("space", often(["megatron", "torchtitan"], "torchtitan"))
 def test_what_is_not_trained_takes_less(space):
     def seconds(**tuning):
         result = ilp.solve(ilp.problem("llama3-8b", space=space, **ASKED, **tuning), seconds=60)

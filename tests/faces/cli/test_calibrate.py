@@ -48,6 +48,11 @@ def test_a_cluster_file_with_its_machine(ilp_plan: Command, runs: Path) -> None:
     assert "(6 runs of this machine, leave-one-out)" in done.out
     assert re.search(r"^not fitted      grouped\b.*: no run has experts", done.out, re.MULTILINE)
     assert "run 5" in done.out
+
+
+@pytest.mark.slow
+def test_a_calibrated_cluster_gets_the_same_machine_again(ilp_plan: Command, runs: Path) -> None:
+    assert ilp_plan(*BASE, "--output", "ours.toml").code == 0
     again = ilp_plan("calibrate", runs, "--cluster", "ours.toml", "--output", "same.toml")
     assert again.code == 0
     assert Path("same.toml").read_text() == Path("ours.toml").read_text()

@@ -87,6 +87,7 @@ def test_a_job_that_fits(ilp_plan: Command, script: Path) -> None:
     assert all(len(change["settings"]) == 1 for change in found["changes"])
 
 
+@pytest.mark.slow
 def test_where_nothing_fits(ilp_plan: Command, script: Path) -> None:
     done = ilp_plan("fit", script, *A100, *FEW)
     assert done.code == 0, done.err

@@ -99,6 +99,7 @@ def test_every_number_of_nodes_up_to_the_most_gpus_is_asked_about(row):
     assert len(set(cluster.devices_of_nodes)) == 1
 
 
+@pytest.mark.slow
 def test_less_than_a_domain_is_told_in_its_nodes(ilp_plan):
     words = "size llama3-8b --tokens 300B --days 30 --gpus GB200 --global-batch-size 256"
     found = json.loads(ilp_plan(*words.split(), "--time-limit", "60", "--json").out)
@@ -153,6 +154,7 @@ def test_degrees_that_one_node_has_not(ilp_plan, degrees):
     assert all(f"{name} {value}" in smallest["plan"] for name, value in degrees.items())
 
 
+@pytest.mark.slow
 def test_tokens_are_those_of_documents(ilp_plan, tmp_path):
     """Padding trains nothing, so that samples with padding need more steps, and more GPUs."""
     file = tmp_path / "lengths.csv"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import often
 from tests.faces.cli.conftest import Done
 from tests.faces.cli.test_doctor import log
 from tests.faces.tuned import FILES, SIX
@@ -96,7 +95,8 @@ def test_a_person_runs_the_scripts(ilp_plan: Command, here: Path) -> None:
     assert [row["status"] for row in rows(here / "tune")][:2] == ["failed", "measured"]
 
 
-@pytest.mark.parametrize("then", often(["exit 1", "sleep 600", ""], "sleep 600"))
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["exit 1", "sleep 600", ""])
 def test_killed_anywhere_it_goes_on(here: Path, then: str) -> None:
     """Killed by its own second run, whether that ends, hangs or succeeds without it."""
     kill = "if [ -e tune/02.log -a ! -e killed ]; then touch killed; kill -9 $PPID; "
@@ -225,6 +225,7 @@ def test_a_row_that_is_missing_is_named(ilp_plan: Command, here: Path) -> None:
     assert "expected run 1, of which there is no row" in done.err
 
 
+@pytest.mark.slow
 def test_two_tunings_do_not_share_a_folder(ilp_plan: Command, here: Path) -> None:
     """The second one, begun by a run of the first, is refused and changes nothing."""
     (here / "second.py").write_text(

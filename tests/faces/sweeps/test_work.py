@@ -44,6 +44,7 @@ def test_starts_of_plans_for_megatron() -> None:
     check_starts(sweep_of("llama3.2-1b", gpus="2,4xH100", headroom=["1GiB", "40GiB"], tp=["1", 2]))
 
 
+@pytest.mark.slow
 def test_all_devices_are_used_where_that_is_asked(tmp_path: Path) -> None:
     nodes = "".join(f'[[nodes]]\ncount = 1\ndevice = "{name}"\ndevices = 8\n' for name in "ab")
     types = '[devices.a]\ngpu = "A100-80GB"\n[devices.b]\ngpu = "H100-80GB"\n'

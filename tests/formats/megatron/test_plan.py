@@ -269,7 +269,7 @@ def test_jobs_of_another_size_have_no_plan():
     "changes",
     [
         {"layers": 3, "max_cp": 4},
-        {"layers": 3, "experts": MIXTURE},
+        pytest.param({"layers": 3, "experts": MIXTURE}, marks=pytest.mark.slow),
         {"layers": 3, "experts": MIXTURE, "bias": False, "gated": True, "tied": False},
     ],
     ids=["dense", "experts", "divided experts"],

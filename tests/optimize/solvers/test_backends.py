@@ -257,10 +257,8 @@ def test_an_error_in_progress_is_the_callers(name: str) -> None:
         BACKENDS[name].solve(two_types(layers=16), Limits(), progress=fail)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name == WHOLE[0] else pytest.param(name, marks=pytest.mark.slow) for name in WHOLE],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
 def test_ctrl_c_stops_a_long_search(name: str) -> None:
     """In a process of its own: a Ctrl-C that comes too late would end the tests."""
     code = f"""

@@ -310,6 +310,7 @@ def test_an_interrupt_keeps_what_was_found(calls: int) -> None:
     assert solution.stopped_by is Stop.USER
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_long_search() -> None:
     """In a process of its own: a Ctrl-C that comes too late would end the tests."""
     code = """

@@ -59,6 +59,7 @@ def kept_per_token(torch: Any, width: int, tp: int, seen: int) -> float:
     )
 
 
+@pytest.mark.slow
 @for_each("tp", [1, 2, 4])
 @for_each("group", range(6))
 def test_a_block_keeps_what_pytorch_keeps_of_it(group: int, tp: int) -> None:

@@ -31,7 +31,7 @@ from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.spaces.training.search.search import MegatronSearch
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST
-from tests.examples import examples, for_each
+from tests.examples import examples, for_each, thinned
 from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
 from tests.random_problems import small_problems
 from tests.runtime_cases import runtime_problem
@@ -68,7 +68,7 @@ def test_what_overfills_ranks_in_turns_has_no_cut_that_fits(options: dict[str, A
         problem = small_problem(
             small_cluster(2, 2), batch=16, memory_limit=limit * GIB, **{**MODEL, **options}
         )
-        for part in megatron_parts(problem, problem.costs)[::3]:
+        for part in thinned(megatron_parts(problem, problem.costs), 9):
             for variant in part.variants():
                 if variant.virtual == 1 or not part.spread(variant):
                     continue

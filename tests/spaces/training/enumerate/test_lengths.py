@@ -18,7 +18,7 @@ from ilp_planner.settings.rules import check_packs
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED, Lengths
-from tests.examples import for_each, thinned
+from tests.examples import for_each, often, thinned
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
 from tests.spaces.training.enumerate.test_tuned import with_tuning
@@ -70,12 +70,12 @@ def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> No
         solve(problem_of("torchtitan", "dense", batching))
 
 
-@for_each("case", thinned(CASES, 3))
+@for_each("case", thinned(CASES, 5))
 def test_no_plan_is_faster_than_the_bound(case: tuple[str, str, str]) -> None:
     assert_plans_keep_the_bound(problem_of(*case))
 
 
-@pytest.mark.parametrize("batching", BATCHINGS)
+@pytest.mark.parametrize("batching", often(BATCHINGS, PACKED))
 def test_the_best_of_all_degrees_is_that_of_each(batching: str) -> None:
     """The proved plan is the fastest of those proved for each choice of degrees alone."""
     _, found = solved(batching)
