@@ -2045,13 +2045,19 @@ class Chain:
     """
 
     def __init__(self, costs, plans, B, case, order):
-        (several, self.prices), (S, last) = case, costs.batch(B)
+        (several, prices), (S, last) = case, costs.batch(B)
         part = Fraction(last, S)
         self.costs, self.plans, self.B = costs, plans, B
         self.weight, self.n = B - 2 + part, costs.layers
         self.groups = list(costs.groups(B, several, order))
         self.ranges = [Ranges(group, part, True) for group in self.groups]
         self.capacity = () if order else (*plans["counts"], *(x for _, _, x in plans["seats"]))
+        # of each vector of prices, what every group pays, and all devices
+        self.priced = [
+            ([sum(map(operator.mul, own, group.use)) for group in self.groups],
+             sum(map(operator.mul, own, self.capacity)))
+            for own in [row[1:] for row in prices] or [[0] * len(self.capacity)]
+        ]  # fmt: skip
         self._sent: Table = {}
         self._ways: Table = {}
         self.all_ranks = sum(plans["counts"]) if order else 0
@@ -2144,11 +2150,13 @@ class Chain:
         serial, left, best = 0, STAGES, target
         while heap and heap[0][0] < best and left > 0:
             least, _, low, high, stages = heapq.heappop(heap)
-            prices = next((x[1:] for x in self.prices if x[0] >= high[0]), ())
-            prices = prices or [0] * len(self.capacity)
-            budget = sum(map(operator.mul, prices, self.capacity))
-            priced = [sum(map(operator.mul, prices, group.use)) for group in self.groups]
-            bound, stages, high = self.left(stages, low, high, priced, budget, best)
+            bound = -NEVER * NEVER
+            for one in self.priced:  # each leaves stages out; labels have the one that bounds best
+                found, stages, high = self.left(stages, low, high, *one, best)
+                if found > bound:
+                    bound, (priced, budget) = found, one
+                if bound >= best:
+                    break
             size = sum(map(len, stages))
             left -= size + 1
             spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
