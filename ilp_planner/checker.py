@@ -32,9 +32,11 @@ from math import gcd, isqrt, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
-VERSION, OF_JOBS = 1, 2  # of the format: of plans of operators and layers, of training jobs
+VERSION, OF_JOBS = 1, 2  # of the format: of plans of operators, of training jobs
+OF_LAYERS = 2  # of plans of whole layers
 MIB = 1 << 20
 PS = 10**12  # picoseconds of a second
+GRAIN = 10**24  # parts of a second, in which rows are that no straight line gives
 Q = 1 << 12  # a priced sum is in 1 / Q picoseconds; a price is in 1 / Q picoseconds per byte
 NEVER = 1 << 90  # stands for no way
 LARGEST_FILE = 64 << 20
@@ -1331,13 +1333,18 @@ class Layers:
         self.layers = get(record, "layers", int, 2, MOST_LAYERS)
         self.rows: Table = {}
         self.pairs: Table = {}
+        rates = [None] * types if self.metis else get(record, "rates", list)
+        self.memory = [None if x is None else Fraction(typed(x, "rates", Fraction, 1, MOST_BYTES))
+                       for x in rates]  # fmt: skip
+        if len(self.memory) != types:
+            raise RefusedError(f"rates: found {len(self.memory)}, expected {types}")
         for pair in get(record, "pairs", list):
             key = get(pair, "type", int, 0, types - 1), get(pair, "tp", int, 1, MOST_DEVICES)
             if key in self.pairs:
                 raise RefusedError(f"pairs: type {key[0]} with tp {key[1]} twice")
             samples, times = wholes(pair, "samples", 1, 1 << 40), get(pair, "time", list)
-            if len(samples) != len(times) or not (self.metis or (samples[0] == 1 < len(samples))):
-                raise RefusedError(f"time: found {len(times)} rows, of {samples[0]} samples first")
+            if len(samples) != len(times):
+                raise RefusedError(f"time: found {len(times)} rows, expected {len(samples)}")
             found = self.pairs[key] = {"samples": samples}
             for x, row in zip(samples, times, strict=True):
                 self.rows[*key, x] = self._numbers({"time": row}, "time")
@@ -1348,21 +1355,21 @@ class Layers:
                 if not len(found["mib"]) == len(found["sync"]) == len(samples):
                     raise RefusedError("pairs: mib, sync and samples differ in length")
             else:
-                for name in ("state", "activation", "workspace", "per_sample", "step"):
-                    found[name] = self._numbers(pair, name)
+                held = "state", "activation", "workspace", "per_sample"
+                found |= {name: self._numbers(pair, name) for name in held}
                 found["again"] = get(pair, "again", dict) if "again" in pair else {}
                 for way, own in found["again"].items():
-                    of = found["again"][way] = {
-                        name: self._numbers(own, name)
-                        for name in ("state", "activation", "workspace", "per_sample")
-                    }
-                    of["time"] = [
-                        self._numbers({"time": x}, "time") for x in get(own, "time", list)
-                    ]
-                    if len(of["time"]) != len(samples):
+                    times = get(own, "time", list)
+                    if len(times) != len(samples):
                         raise RefusedError(f"again: {shown(way)} has other rows than time")
-                    self.rows |= {(*key, x, way): row
-                                  for x, row in zip(samples, of["time"], strict=True)}  # fmt: skip
+                    for x, row in zip(samples, times, strict=True):
+                        self.rows[*key, x, way] = self._numbers({"time": row}, "time")
+                    found["again"][way] = {name: self._numbers(own, name) for name in held}
+                rate = self.memory[key[0]]
+                found["step"] = (
+                    self._numbers(pair, "optimizer") if "optimizer" in pair
+                    else [2 * x / rate if rate else Fraction(0) for x in found["state"]]
+                )  # fmt: skip
                 found["most"] = get(pair, "most_samples", int, 1) if "most_samples" in pair else 0
         names = ("hidden", "sequence", "vocabulary")
         self.links: Table = {}
@@ -1378,6 +1385,11 @@ class Layers:
             if len(self.rates) != types:
                 raise RefusedError(f"bandwidth: found {len(self.rates)}, expected {types}")
         else:
+            if len({frozenset(pair["again"]) for pair in self.pairs.values()}) > 1:
+                raise RefusedError("again: expected the same kinds of all pairs")
+            self.isolated = get(record, "isolated", bool)
+            self.shares = [Fraction(get(record, x, Fraction, 0, MOST_LAYERS))
+                           for x in ("launch_share", "device_share", "tensor_loss")]  # fmt: skip
             self.gradients = self._numbers(record, "gradients")
             self.boundary = self._numbers(record, "boundary", 1)
             for link in get(record, "links", list):
@@ -1396,6 +1408,7 @@ class Layers:
                 if (a, b, False) not in self.links or (a, a, True) not in self.links:
                     raise RefusedError(f"links: none from type {a} to {b}, or inside its nodes")
         self._sends: Table = {}
+        self._predicted: Table = {}
 
     def _numbers(self, record, key, more=0):
         found = [Fraction(typed(x, key, Fraction, 0, MOST_BYTES)) for x in get(record, key, list)]
@@ -1425,19 +1438,51 @@ class Layers:
         known, most = self.pairs[kind, tp]["samples"], self.pairs[kind, tp]["most"]
         if most and samples > most and not failed:
             return None
-        key = kind, tp, samples, way, "predicted"
-        if key not in self.rows:
-            low = max(min(bisect_right(known, samples), len(known) - 1) - 1, 0)
-            a, b = (self.rows[kind, tp, x, *way] for x in known[low : low + 2])
-            far = Fraction(samples - known[low], known[low + 1] - known[low])
-            self.rows[key] = found = [
-                p + (q - p) * (min(far, 1) if q < p else far) if samples else Fraction(0)
-                for p, q in zip(a, b, strict=True)
-            ]
-            if way:
-                plain = self.row(kind, tp, samples, True)
-                self.rows[key] = list(map(max, found, plain))
-        return self.rows[key]
+        key = kind, tp, samples, way
+        if key not in self._predicted:
+            line = self._straight if len(known) > 1 else self._launched
+            found = line(*key) if samples else [Fraction(0)] * self.layers
+            plain = self.row(kind, tp, samples, True) if way else found
+            self._predicted[key] = list(map(max, found, plain))
+        return self._predicted[key]
+
+    def _straight(self, kind, tp, samples, way):
+        """Seconds of every layer on the lines through rows of several numbers of samples."""
+        known, found = self.pairs[kind, tp]["samples"], []
+        low = max(min(bisect_right(known, samples), len(known) - 1) - 1, 0)
+        x, y = known[low : low + 2]
+        for p, q in zip(self.rows[kind, tp, x, *way], self.rows[kind, tp, y, *way], strict=True):
+            slope = (q - p) / (y - x)
+            if samples > y:
+                p, slope = q - (y - x) * max(slope, 0), max(slope, 0)
+            elif samples < x:
+                slope = min(max(slope, 0), p / x)
+            found.append(p + (samples - x) * slope)
+        return found
+
+    def _launched(self, kind, tp, samples, way):
+        """Seconds of every layer by the only row that there is: the launch floor and the work."""
+        [x] = self.pairs[kind, tp]["samples"]
+        launch, device, _ = self.shares
+        share, rate, found = device * self.divided(tp), self.memory[kind], []
+        works = [self._alone(other, way, self.memory[other] / rate if other != kind else 1)
+                 for other in sorted({k for k, _ in self.pairs})
+                 if other == kind or (rate and self.memory[other])]  # fmt: skip
+        for row, *work in zip(self.rows[kind, tp, x, *way], *works, strict=True):
+            model, own = (launch * row + n * share * min(work) for n in (samples, x))
+            seconds = model if self.isolated else row * model / own if own else row * 0
+            found.append(Fraction(down(seconds * GRAIN), GRAIN))
+        return found
+
+    def divided(self, tp):
+        """Share of a layer's work that each of so many devices has."""
+        return Fraction(1, tp) + self.shares[2] * (1 - Fraction(1, tp))
+
+    def _alone(self, kind, way, factor):
+        """Seconds of every layer for a sample on one device of a type, at most, times a factor."""
+        tp = min(t for k, t in self.pairs if k == kind)
+        x = self.pairs[kind, tp]["samples"][0]
+        return [s * factor / x / self.divided(tp) for s in self.rows[kind, tp, x, *way]]
 
     def groups(self, B, several, order):
         """Yield the groups that a stage may have with so many micro-batches.
@@ -2000,13 +2045,19 @@ class Chain:
     """
 
     def __init__(self, costs, plans, B, case, order):
-        (several, self.prices), (S, last) = case, costs.batch(B)
+        (several, prices), (S, last) = case, costs.batch(B)
         part = Fraction(last, S)
         self.costs, self.plans, self.B = costs, plans, B
         self.weight, self.n = B - 2 + part, costs.layers
         self.groups = list(costs.groups(B, several, order))
         self.ranges = [Ranges(group, part, True) for group in self.groups]
         self.capacity = () if order else (*plans["counts"], *(x for _, _, x in plans["seats"]))
+        # of each vector of prices, what every group pays, and all devices
+        self.priced = [
+            ([sum(map(operator.mul, own, group.use)) for group in self.groups],
+             sum(map(operator.mul, own, self.capacity)))
+            for own in [row[1:] for row in prices] or [[0] * len(self.capacity)]
+        ]  # fmt: skip
         self._sent: Table = {}
         self._ways: Table = {}
         self.all_ranks = sum(plans["counts"]) if order else 0
@@ -2099,11 +2150,13 @@ class Chain:
         serial, left, best = 0, STAGES, target
         while heap and heap[0][0] < best and left > 0:
             least, _, low, high, stages = heapq.heappop(heap)
-            prices = next((x[1:] for x in self.prices if x[0] >= high[0]), ())
-            prices = prices or [0] * len(self.capacity)
-            budget = sum(map(operator.mul, prices, self.capacity))
-            priced = [sum(map(operator.mul, prices, group.use)) for group in self.groups]
-            bound, stages, high = self.left(stages, low, high, priced, budget, best)
+            bound = -NEVER * NEVER
+            for one in self.priced:  # each leaves stages out; labels have the one that bounds best
+                found, stages, high = self.left(stages, low, high, *one, best)
+                if found > bound:
+                    bound, (priced, budget) = found, one
+                if bound >= best:
+                    break
             size = sum(map(len, stages))
             left -= size + 1
             spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
@@ -3668,7 +3721,9 @@ def opened(record: Any) -> tuple[Any, Any, Any, int]:
     version = get(record, "version", int)
     costs: Any
     of_jobs = "table" in record and get(record, "table", dict).get("costs") == Jobs.name
-    expected = OF_JOBS if of_jobs else VERSION
+    named = record.get("set")
+    of_layers = "space" in named if isinstance(named, dict) else version == OF_LAYERS
+    expected = OF_JOBS if of_jobs else OF_LAYERS if of_layers else VERSION
     if version != expected:
         older = "; an older release wrote it: solve again" if 0 < version < expected else ""
         raise RefusedError(
@@ -3733,8 +3788,8 @@ def said_of_layers(plans, costs, cases, _):
         f"{', '.join(plans['ways'])}, at most {plans['max_stages']} stages, {batches} "
         f"micro-batches of {plans['batch']} samples",
         "limits": limits, "left_out": list(narrower_layers(plans, costs, cases)),
-        "believed": f"{len(costs.rows)} rows and the figures of profile and cluster, of "
-        f"{costs.layers} layers",
+        "believed": f"{len(costs.rows)} rows and the bytes of the profile, and the figures of the "
+        f"cluster, of {costs.layers} layers",
     }  # fmt: skip
 
 

@@ -375,8 +375,13 @@ BAD = {
     "[1, 2]": "certificate: missing",
     "{}": "certificate: missing",
     '{"certificate": {}}': "certificate.independent: missing",
-    '{"certificate": {"independent": {"version": 2}}}': "version: found 2, expected 1",
+    '{"certificate": {"independent": {"version": 9}}}': "version: found 9, expected 1",
+    '{"certificate": {"independent": {"version": 2}}}': "set: missing",
     '{"certificate": {"independent": {"version": true}}}': "expected a whole number",
+    '{"certificate": {"independent": {"version": 1, "set": {"space": "groups"}}}}': (
+        "version: found 1, expected 2; an older release wrote it: solve again"
+    ),
+    '{"certificate": {"independent": {"version": 1, "set": 7}}}': "set: found 7",
 }
 
 

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 from ilp_planner import checker
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.costs import layers as layer_costs
+from ilp_planner.costs.launch_floor import Calibration
 from ilp_planner.costs.layers import LayerCosts
+from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.optimize.bounds import boxes
@@ -178,6 +180,39 @@ def test_prices_prove_as_much_by_a_program_written_from_the_pages_alone(seed: in
             )
             expected.append(1e30 if bound == checker.NEVER else bound / (checker.Q * checker.PS))
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+# ---- rows of layers ------------------------------------------------------------------------------
+
+
+@given(SEEDS, st.booleans(), st.booleans())
+@examples(6, more=40)
+def test_rows_are_those_of_the_planner(seed: int, isolated: bool, measured: bool) -> None:
+    """Of any number of samples, from one row of the profile or from several, and of the optimiser's
+    step, which a profile has or has not."""
+    problem, drawn = brute.random_problem(seed, links="pairs", recomputed=True), random.Random(seed)
+    found = problem.costs.profile
+    again = {way: replace(rows, isolated=isolated) for way, rows in found.recomputed.items()}
+    profile = replace(
+        found, isolated=isolated, optimizer=found.optimizer if measured else {}, recomputed=again
+    )
+    known = [name for name in problem.cluster.type_names if drawn.random() < 0.8]
+    costs = LayerCosts(
+        profile, problem.memory_limits, rates={name: drawn.uniform(1e11, 3e12) for name in known},
+        calibration=Calibration(
+            launch_share=drawn.choice((0.0, 0.3, 1.2)), device_share=drawn.uniform(0.1, 1),
+            tensor_loss=drawn.choice((0.0, 0.4)),
+        ),
+    )  # fmt: skip
+    problem = replace(problem, costs=costs)
+    _, priced, _, _ = checker.opened(read(proof_of(problem, 1.0)))
+    for (kind, tp), pair in priced.pairs.items():
+        key = LayerKey(problem.cluster.type_names[kind], tp, drawn.randint(1, 9))
+        for way in ((), ("selective",), ("full",)):
+            rows = costs.again[way[0]] if way else costs
+            row = priced.row(kind, tp, key.samples, True, way)
+            assert [float(x) for x in row] == pytest.approx(rows.row(key).tolist(), rel=1e-12)
+        assert [float(x) for x in pair["step"]] == pytest.approx(costs.step(key).tolist())
 
 
 # ---- plans against the planner's judge -----------------------------------------------------------

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,12 @@ from ilp_planner.optimize.bounds.resource_prices import PricedGraph
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.costs.layer_rows import LayerRows
     from ilp_planner.costs.layers import LayerCosts
+    from ilp_planner.costs.profiles.layers import LayerProfile
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.parts import GroupPart
 
-VERSION = 1
+VERSION = 2
 PICO, UNIT = 1e12, 4096e12  # picoseconds of a second; prices are in 1 / 4096 of them per device
 MOST_TYPES, MOST_SAMPLES = 5, 1 << 16  # that the checker reads
 # Cost models -> modules with the rows that the checker reads.
@@ -86,19 +87,22 @@ def _table(problem: Problem[Any]) -> dict[str, Any]:
 
 
 def table_of(problem: Problem[LayerCosts]) -> dict[str, Any]:
-    """Return the same of the planner's own costs; seconds and bytes, with rows of one sample and of
-    another number at least."""
+    """Return the same of the planner's own costs; seconds and bytes, rows as the profile has
+    them."""
     costs, cluster, profile = problem.costs, problem.cluster, problem.costs.profile
     names, pairs = cluster.type_names, []
     for kind, name in enumerate(names):
         for tp in profile.degrees(name):
-            key, known = (name, tp), {1, *profile.samples(name, tp)}
-            samples = sorted(known) if len(known) > 1 else [1, 2]
-            pair = {"type": kind, "tp": tp, "samples": samples, **_rows(costs, key, samples)}
-            pair["step"] = costs.step(LayerKey(name, tp, 0)).tolist()
-            pair["again"] = {way: _rows(rows, key, samples) for way, rows in costs.again.items()}
-            most = profile.most_samples.get(key)
-            pairs.append(pair if most is None else {**pair, "most_samples": most})
+            key, samples = (name, tp), list(profile.samples(name, tp))
+            pair = {"type": kind, "tp": tp, "samples": samples, **_rows(profile, key, samples)}
+            pair["again"] = {
+                way: _rows(rows.profile, key, samples) for way, rows in costs.again.items()
+            }
+            if key in profile.optimizer:
+                pair["optimizer"] = profile.optimizer[key].tolist()
+            if key in profile.most_samples:
+                pair["most_samples"] = profile.most_samples[key]
+            pairs.append(pair)
     within = (cluster.within.get(name, cluster.intra_node) for name in names)
     links = [(kind, kind, True, link) for kind, link in enumerate(within)]
     for a, b in combinations_with_replacement(range(len(names)), 2):
@@ -107,6 +111,9 @@ def table_of(problem: Problem[LayerCosts]) -> dict[str, Any]:
         "costs": costs.name,
         "layers": len(costs.chain),
         "pairs": pairs,
+        "isolated": profile.isolated,
+        "rates": [costs.rates.get(name) for name in names],
+        **asdict(costs.calibration),
         "gradients": profile.gradients.tolist(),
         "boundary": profile.boundary.tolist(),
         "links": [
@@ -123,12 +130,11 @@ def table_of(problem: Problem[LayerCosts]) -> dict[str, Any]:
     }
 
 
-def _rows(rows: LayerRows, key: tuple[str, int], samples: Sequence[int]) -> dict[str, Any]:
+def _rows(profile: LayerProfile, key: tuple[str, int], samples: Sequence[int]) -> dict[str, Any]:
     """Return seconds of every layer for these samples, and bytes."""
-    profile = rows.profile
-    per_sample = profile.workspace_per_sample.get(key, np.zeros(len(rows.chain)))
+    per_sample = profile.workspace_per_sample.get(key, np.zeros(len(profile.layers)))
     return {
-        "time": [rows.row(LayerKey(*key, x)).tolist() for x in samples],
+        "time": [profile.time[LayerKey(*key, x)].tolist() for x in samples],
         "state": profile.state[key].tolist(),
         "activation": profile.activation[key].tolist(),
         "workspace": profile.workspace[key].tolist(),
