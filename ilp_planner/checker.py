@@ -23,11 +23,12 @@ import sys
 import time
 import tomllib
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache, cached_property
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import combinations, permutations, product
+from itertools import accumulate, combinations, pairwise, permutations, product
 from math import gcd, isqrt, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -2277,7 +2278,7 @@ RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 REMAINDERS = ("first", "last", "alone")
 LOOKS_OF_CUTS = 3_000  # partial layouts of a variant, at most
 SIMULATED = 400_000  # passes of a variant's pipelines, at most
-PAIRS = 6  # seconds of the passes of embedding, layer and output
+PASSES = 4  # of embedding and output
 BYTE, MORE = 1 << 20, 64  # parts of a byte in which memory is counted; bytes that a limit is up
 CONTEXT, COMMUNICATOR = 600 * MIB, 250 * MIB  # outside of PyTorch: always, for a group of ranks
 BLOCK, UNIFORM = "block", "uniform "  # the first layers of stages are computed again
@@ -2381,10 +2382,12 @@ class Jobs:
     name = "training"
 
     def __init__(self, record, plans):
-        self.layers = None
+        self.layers, plans["pattern"] = None, (0,) * plans["layers"]
         if "job" in record:  # nothing is believed: the figures of layers are computed
             self.layers = computed(layer_costs().Costs, record["job"], plans["devices_per_node"])
-            agree_model(self.layers.model, plans)
+            agree_model(self.layers, plans)
+            self.layers.ways = plans["recompute"]
+            plans["pattern"] = self.layers.pattern
             self.forms = {}
             for row in get(record["job"], "forms", list):
                 choice, form, number = row if isinstance(row, list) and len(row) == 3 else (-1,) * 3
@@ -2392,7 +2395,7 @@ class Jobs:
                 self.forms[typed(choice, "forms", int, 0), typed(form, "forms", str)] = number
             return
         again = len(plans["recompute"])
-        widths = {"chains": PAIRS + again, "syncs": 4, "sends": None, "works": 1}
+        widths = {"chains": PASSES + 2 + again, "syncs": 4, "sends": None, "works": 1}
         self.rows: Table = {}
         self.least: Table = {}
         for key, width in widths.items():
@@ -2400,7 +2403,11 @@ class Jobs:
             for row in get(record, key, list):
                 if not isinstance(row, list) or len(row) != (width or len(row)) or not row:
                     raise RefusedError(f"{key}: expected lists of {width or 'some'} numbers")
-                self.rows[key].append([typed(x, key, Fraction, 0, MOST_SECONDS) for x in row])
+                row = [typed(x, key, Fraction, 0, MOST_SECONDS) for x in row]
+                before, last = {"chains": (2, 6), "syncs": (2, 4)}.get(key, (0, 0))
+                middle = (before + last) // 2  # the output comes before the layer here
+                ends = row[:before] + row[middle:last]
+                self.rows[key].append(ends + row[before:middle] + row[last:])
             self.least[key] = [[down(Fraction(x) * PS) for x in row] for row in self.rows[key]]
         self.kept = [read_bytes(row, KEPT) for row in get(record, "kept", list)]
         self.states = []
@@ -2464,10 +2471,19 @@ def computed(make, *of):
         raise RefusedError(f"job: {type(error).__name__}: {str(error)[:120]}") from None
 
 
-def agree_model(model, plans):
+@cache
+def spans(pattern):
+    """Return what tells the layers of each kind from one to another. pattern: the kind of every
+    layer."""
+    kinds = range(max(pattern) + 1)
+    return cache(lambda start, stop: tuple(pattern[start:stop].count(kind) for kind in kinds))
+
+
+def agree_model(layers, plans):
     """Refuse a set whose degrees are not those that divide the model."""
-    e = model.experts
-    inner = ({e.shared_ffn} - {0}) if e else {model.ffn}
+    model, e = layers.model, layers.model.experts
+    inner = {e.shared_ffn} - {0} if e else set()
+    inner |= {model.ffn for one in layers.models if not one.experts}
     said = {
         "layers": model.layers, "sequence": model.sequence,
         "kv_heads": 0 if model.latent else model.kv_heads,
@@ -2489,7 +2505,7 @@ def read_bytes(row, keys):
 
 def parts_of(keys, sizes):
     """Return bytes by name in parts of a byte, to the nearest one."""
-    return dict(zip(keys, (round(Fraction(x) * BYTE) for x in sizes), strict=True))
+    return dict(zip(keys, (round(x * BYTE) for x in sizes), strict=True))
 
 
 def read_jobs(records, plans, jobs):
@@ -2529,11 +2545,16 @@ def one_of(choice, plans, listed):
 
 
 class Job:
-    """Plans of one choice of degrees and settings; a pair of figures is (exact, rounded down)."""
+    """Plans of one choice of degrees and settings; a pair of figures is (exact, rounded down), a
+    stage is (its layers of each kind, those that are computed again)."""
 
     work: Any = None
     kernels = 0  # picoseconds of a micro-batch on all ranks without messages, at least
-    row: Any  # of a recomputation, with several stages on each rank or one: the bytes
+    least = 0, 0  # of one on all ranks, and of a layer, at least
+    kinds: Any  # of each rank the first one with the same links
+    row: Any  # the bytes of a recomputation, with several stages on each rank or one
+    believed = False  # figures are those of the file, of ranks that have layers
+    holds = True  # states of all layers fit the ranks
     chain: Any
     sync: Any
     sends: Any
@@ -2542,94 +2563,130 @@ class Job:
     def __init__(self, plans, key, choice):
         self.tp, self.cp, self.ep, self.etp, self.dp, self.pp, self.size, self.order = key
         self.plans, self.choice, self.L = plans, choice, plans["layers"]
-        self.M = plans["batch"] // (self.dp * self.size)
+        self.M, self.span = plans["batch"] // (self.dp * self.size), spans(plans["pattern"])
+        self.all = self.span(0, self.L)  # layers of each kind
         groups = (self.tp, self.pp, self.dp * self.cp, self.cp, self.ep)
         self.outside = BYTE * (CONTEXT + COMMUNICATOR * sum(size > 1 for size in groups))
         self.room = BYTE * (plans["limit"] + MORE)
+        self.known: Table = {}
 
     @cached_property
-    def layer(self):
-        """Picoseconds of both passes of a layer, on the fastest rank."""
-        return min(chain[2] + chain[3] for chain in self.chain[1])
+    def alike(self):
+        """Of each rank the first one that takes as long with the same layers."""
+        first: Table = {}
+        return [r if r in (0, self.pp - 1) else first.setdefault(kind, r)
+                for r, kind in enumerate(self.kinds)]  # fmt: skip
 
-    def needed(self, rank, sizes, way):
-        """Bytes of a rank whose stages have so many layers, in parts of a byte; 0: not said, or
-        there is no layer. docs/reference/costs.md has the formula."""
-        row = self.row(way, len(sizes) > 1)
-        if row is None or not sum(sizes):
+    def stage(self, start, stop, way=0):
+        """Return a stage of the layers from one to another."""
+        own = self.span(start, stop)
+        return own, self.span(start, min(stop, start + way)) if isinstance(way, int) else own
+
+    def each(self, rank, way, low=1):
+        """Return seconds of a rank's own embedding and output, both ways; of a layer of each kind,
+        both ways and once more."""
+        key = self.alike[rank], isinstance(way, int) or way, low
+        if key not in self.known:
+            names, row = self.plans["recompute"], self.chain[low][rank]
+            row = row if low else [Fraction(x) for x in row]
+            width, name = 2 + len(names), "uniform 1" if isinstance(way, int) else way
+            place = 2 + names.index(name) if name in names else None  # the file does not say it
+            there = (rank == 0,) * 2 + (rank == self.pp - 1,) * 2
+            self.known[key] = (
+                [x * y for x, y in zip(row, there, strict=False)],
+                [
+                    (row[k], row[k + 1], row[k + place] if place else 0)
+                    for k in range(PASSES, len(row), width)
+                ],
+            )
+        return self.known[key]
+
+    def passes(self, rank, stage, way, low=1, ends=(1, 1)):
+        """Seconds of both passes of a micro-batch through a stage. ends: whether embedding and
+        output are there."""
+        (ef, eb, of, ob), each = self.each(rank, way, low)
+        first, last = ends
+        forward, backward = first * ef + last * of, first * eb + last * ob
+        for n, again, (f, b, more) in zip(*stage, each, strict=True):
+            forward, backward = forward + n * f, backward + n * b + again * more
+        return forward, backward
+
+    def synced(self, rank, counts, low=1):
+        """Seconds of a rank's synchronisation."""
+        row = self.sync[low][rank]
+        fixed, first, last, *each = row if low else [Fraction(x) for x in row]
+        ends = fixed + (rank == 0) * first + (rank == self.pp - 1) * last
+        return ends + sum(map(operator.mul, counts, each))
+
+    def seconds(self, stages, way, low=1):
+        """Seconds of an iteration with these stages, one after the other: in 1F1B, or interleaved
+        with messages that travel while ranks compute."""
+        pp, last = self.pp, len(stages) - 1
+        passes = [self.passes(s % pp, x, way, low, (s == 0, s == last))
+                  for s, x in enumerate(stages)]  # fmt: skip
+        half = [x // 2 if low else Fraction(x) / 2 for x in self.sends[low]]
+        synced = max(self.synced(r, self.layers_of(stages[r::pp]), low) for r in range(pp))
+        every = *map(list, zip(*passes, strict=True)), half
+        scale = lcm(*(x.denominator for row in every for x in row))
+        run = one_by_one if len(stages) == pp else woven
+        took = run(self.M, *([int(x * scale) for x in row] for row in every))
+        if low:
+            return took + synced + self.constant[1]
+        return Fraction(took, scale) + synced + Fraction(self.constant[0])
+
+    def layers_of(self, stages):
+        """Return the layers of each kind of several stages."""
+        return [*map(sum, zip(*(counts for counts, _ in stages), strict=True))]
+
+    # ---- memory
+
+    def needed(self, rank, stages, way):
+        """Bytes of a rank with these stages, in parts of a byte; 0: not said. docs/reference/costs.md
+        has the formula."""
+        row, total = self.row(way, len(stages) > 1), self.layers_of(stages)
+        if row is None or (self.believed and not sum(total)):
             return 0
-        chunk, again, own = 1, [0] * len(sizes), row[0]
-        if isinstance(way, int):
-            again = [min(x, way) for x in sizes]
-        elif way.startswith(UNIFORM):
-            chunk, again = int(way.removeprefix(UNIFORM)), sizes
-        plain = [(x - n) * own["kept"] for x, n in zip(sizes, again, strict=True)]
-        kept = [x + -(-n // chunk) * own["input"] for x, n in zip(plain, again, strict=True)]
-        kept[0] += (rank == 0) * own["embedding"]
-        mixes = held_mixes(self.M, len(sizes), self.pp, self.pp - 1 - rank)
+        own, chunk, first = row[0], 1, way if isinstance(way, int) else 0
+        if isinstance(way, str) and way.startswith(UNIFORM):
+            chunk, first = int(way.removeprefix(UNIFORM)), self.L
+        plain, again = [], []
+        for counts, _ in stages:
+            left, some = first, []
+            for n in counts:
+                some.append(min(n, left))
+                left -= some[-1]
+            again.append(some)
+            plain.append(sum((n - m) * x["kept"]
+                             for n, m, x in zip(counts, some, own, strict=True)))  # fmt: skip
+        kept = [x + -(-sum(some) // chunk) * own[0]["input"]
+                for x, some in zip(plain, again, strict=True)]  # fmt: skip
+        kept[0] += (rank == 0) * own[0]["embedding"]
+        mixes = held_mixes(self.M, len(stages), self.pp, self.pp - 1 - rank)
         most = max(sum(map(operator.mul, mix, kept)) for mix in mixes)
-        given = min((x for x, n in zip(plain, again, strict=True) if n), default=0)
-        repeated = sum(again)
-        layer = own["moment"] * (repeated < sum(sizes))
-        once = repeated and own["again"] + (min(chunk, repeated) - 1) * own["chunk"]
+        given = min((x for x, some in zip(plain, again, strict=True) if any(some)), default=0)
+        layer = once = 0
+        for x, n, m in zip(own, total, map(sum, zip(*again, strict=True)), strict=True):
+            layer = max(layer, x["moment"] * (m < n))
+            once = max(once, m and x["again"] + (min(chunk, m) - 1) * x["chunk"])
         moments = most + layer, most - given * (once > 0) + once
-        return self.peak(rank, row, sum(sizes), most, moments, sum(kept), max(layer, once))
+        return self.peak(rank, row, total, most, moments, sum(kept), max(layer, once))
 
-    def peak(self, rank, row, count, most, moments, kept, longest):
+    def peak(self, rank, row, counts, most, moments, kept, longest):
         """Return the bytes of a rank. most: kept by all micro-batches, kept: by one. moments: what
         there is while a layer goes back. longest: of one of them, above what is kept."""
-        own, each, ends = row
-        edge = ends[0 if rank == 0 else len(ends) - 1 if rank == self.pp - 1 else 1]
-        held = {key: edge[key] + count * each[key] for key in STATES}
+        own, states, edge_of = row
+        place = 0 if rank == 0 else 2 if rank == self.pp - 1 else 1
+        edge = edge_of(place, tuple(n > 0 for n in counts))
+        held = {key: edge[key] + sum(n * x[key] for n, x in zip(counts, states, strict=True))
+                for key in STATES}  # fmt: skip
         end = edge["end"]
         if edge["stays"]:
             end = max(end, longest + edge["backward"]) + max(0, held["left"])
-        loss = own["loss"] * (rank == self.pp - 1)
+        loss = own[0]["loss"] * (rank == self.pp - 1)
         moments = (x + edge["backward"] for x in moments)
         moment = max(most + loss, most - kept + end, held["step"], 0, *moments)
         peak = max(held["always"] + moment, held["start"], held["second"])
         return peak + peak // FRAGMENTS + edge["reserved"] + self.outside
-
-    def passes(self, rank, count, way, low=1, ends=None):
-        """Seconds of both passes of a micro-batch on a rank of so many layers, or on one of its
-        stages. ends: whether embedding and output are there."""
-        chain, again = self.chain[low][rank], count
-        ef, eb, lf, lb, of, ob = chain[:PAIRS]
-        if isinstance(way, int):
-            more = self.full(rank, low) * min(again, way)
-        else:
-            more = chain[PAIRS + self.plans["recompute"].index(way)] * count
-        first, last = ends or (rank == 0, rank == self.pp - 1)
-        return (first * ef + count * lf + last * of, first * eb + count * lb + last * ob + more)
-
-    def again(self, rank, way):
-        """Seconds that a recomputation by name adds to a layer."""
-        return self.chain[1][rank][PAIRS + self.plans["recompute"].index(way)]
-
-    def full(self, rank, low):
-        """Seconds that the full recomputation of a layer adds, at least."""
-        names = self.plans["recompute"]
-        if "uniform 1" in names:
-            return self.chain[low][rank][PAIRS + names.index("uniform 1")]
-        return 0  # the file does not say it
-
-    def synced(self, rank, count, low=1):
-        """Seconds of a rank's synchronisation."""
-        fixed, first, each, last = self.sync[low][rank]
-        return fixed + (rank == 0) * first + count * each + (rank == self.pp - 1) * last
-
-    def seconds(self, sizes, way, low=1):
-        """Seconds of an iteration with so many layers in each stage, one after the other: in 1F1B,
-        or interleaved with messages that travel while ranks compute."""
-        pp, last = self.pp, len(sizes) - 1
-        passes = [
-            self.passes(s % pp, x, way, low, (s == 0, s == last)) for s, x in enumerate(sizes)
-        ]
-        half = [x // 2 if low else Fraction(x) / 2 for x in self.sends[low]]
-        synced = max(self.synced(rank, sum(sizes[rank::pp]), low) for rank in range(pp))
-        forward, backward = zip(*passes, strict=True)
-        run = one_by_one if len(sizes) == pp else woven
-        return run(self.M, forward, backward, half) + synced + self.constant[low]
 
     # ---- bounds
 
@@ -2637,9 +2694,20 @@ class Job:
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
         if self.work is not None:
             return min(target, self.M * self.work // self.pp)
-        if self.M * self.kernels // self.pp >= target:
+        if self.M * self.kernels // self.pp >= target or not self.holds:
             return target
-        if self.M * self.layer * self.L // self.pp + self.constant[1] >= target:
+        whole, layer = self.least
+        if self.M * max(whole // self.pp, -(-self.L // self.pp) * layer) >= target:
+            return target
+        least = [f + b for f, b, _ in self.fastest(0)]
+        work = self.M * sum(map(operator.mul, least, self.all)) // self.pp
+        if work + self.constant[1] >= target:
+            return target
+        self.lightest, self.plain = max(1, *least), Table()
+        several = self.pp > 1 and self.plans["interleaves"] and self.M % self.pp == 0
+        self.most = (self.L + 2) // self.pp if several else 1  # stages of a rank
+        self.plain[1] = self.reaches(0, target)
+        if not self.plain[1] and self.most == 1:
             return target
         for way in (*self.plans["recompute"], *[1] * (self.plans["blocks"] and self.L > 1)):
             if self.anyhow(way) < target:
@@ -2648,30 +2716,63 @@ class Job:
 
     def anyhow(self, way):
         """Bound all schedules and layouts by the rank with most work."""
-        ranks, count = range(self.pp), -(-self.L // self.pp)
-        fullest = min(
-            self.M * sum(self.passes(rank, count, way)) + self.synced(rank, count) for rank in ranks
-        )
+        ranks, count = {*self.alike}, -(-self.L // self.pp)
         few = min(self.L, way) if isinstance(way, int) else self.L
-        layers = self.L * self.layer + few * min(
-            sum(self.passes(rank, 1, way, 1, (0, 0))) - sum(self.chain[1][rank][2:4])
-            for rank in ranks
-        )
-        edges = sum(sum(self.passes(rank, 0, way)) for rank in ranks)
+        least = self.fastest(way)
+        each, again = min(f + b for f, b, _ in least), min(x[2] for x in least)
+        rest = count * each + min(count, few) * again
+        fullest = min(self.M * (sum(self.each(r, way)[0]) + rest) + count * min(self.sync[1][r][3:])
+                      + self.synced(r, [0] * len(least)) for r in ranks)  # fmt: skip
+        layers = sum(n * (f + b) for n, (f, b, _) in zip(self.all, least, strict=True))
+        more = sum(n * x[2] for n, x in zip(self.all, least, strict=True))
+        layers += few * again if isinstance(way, int) else more
+        edges = sum(sum(self.each(r, way)[0]) for r in {0, self.pp - 1})
         return max(fullest, self.M * (layers + edges) // self.pp) + self.constant[1]
+
+    def fastest(self, way):
+        """Return (forward, backward, once more) of a layer of each kind on the fastest rank."""
+        every = [self.each(r, way)[1] for r in {*self.alike}]
+        return [[*map(min, zip(*kind, strict=True))] for kind in zip(*every, strict=True)]
+
+    def reaches(self, way, target):
+        """Tell whether 1F1B may take less than a target, if each rank takes all layers that it can:
+        one that ends at the same layer takes no longer with more layers before it."""
+        cuts, begin, limit = Cuts(self, 1, REMAINDERS[0]), 0, target - self.constant[1]
+        steps = [(f, b + more * isinstance(way, str)) for f, b, more in self.fastest(way)]
+        f, b = ([0, *accumulate(step[k] for step in map(steps.__getitem__, self.plans["pattern"]))]
+                for k in (0, 1))  # fmt: skip
+        output = sum(self.each(self.pp - 1, way)[0][2:])
+        for r in range(self.pp):
+            (ef, eb, of, ob), _ = self.each(self.alike[r], way)
+            most = min(self.L, begin + (limit // (self.M * self.lightest)))
+            last = r == self.pp - 1
+            for stop in [self.L] if last else range(most, begin - 1, -1):
+                passes = f[stop] - f[begin] + ef + of, b[stop] - b[begin] + eb + ob
+                rest = f[-1] - f[stop] + b[-1] - b[stop] + cuts.message[r] + output * (not last)
+                row = Rank._make((0, (), *passes, passes, passes, 0, 0, 0))
+                once = self.synced(r, self.span(begin, stop))
+                if cuts.own(r, row, passes[0] + rest, passes[1] + rest) + once < limit:
+                    break
+            else:
+                return False
+            begin, limit = stop, limit - sum(passes) - cuts.send[r]
+        return True
 
     def variants(self, way, target):
         """Bound 1F1B and interleaved 1F1B with a recomputation."""
         if self.pp > 256:
             raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         allowed = self.plans["only"].get("virtual_stages")
-        most = (self.L + 2) // self.pp if self.plans["interleaves"] and self.pp > 1 else 1
-        stages = [(1, 1)] + [(2, most)] * (most > 1 and self.M % self.pp == 0)
+        stages = [(1, 1)] * (self.plain[1] and self.reaches(way, target))
+        stages += [(2, self.most)] * (self.most > 1)
         while stages:
             few, many = stages.pop()
             if allowed and not allowed.intersection(range(few, many + 1)):
                 continue
-            if few == many:
+            if len(self.all) > 1 < many:
+                for v in sorted({*range(few, many + 1)}.intersection(allowed or range(many + 1))):
+                    target = self.layouts(v, way, target)
+            elif few == many:
                 target = self.variant(few, way, target)
             elif Family(self, few, many).below(way, target):
                 stages += [((few + many) // 2 + 1, many), (few, (few + many) // 2)]
@@ -2682,7 +2783,8 @@ class Job:
         for remainder in REMAINDERS if v > 1 else REMAINDERS[:1]:
             cuts, most = Cuts(self, v, remainder), self.L - 1
             if way == 1 and "uniform 1" in self.plans["recompute"]:
-                most = cuts.longest - 1  # all layers of all stages is that
+                ranks = ((r, n + max(0, cuts.spare)) for r, n in enumerate(cuts.fewest))
+                most = max(max(cuts.sizes(*x)) for x in ranks) - 1  # all layers is that
             ranges: list[Any] = [(way, way)] if isinstance(way, str) else [(1, most)] * (most > 0)
             while ranges:
                 first, last = ranges.pop()
@@ -2694,9 +2796,47 @@ class Job:
                     target = found
         return target
 
+    def layouts(self, v, way, target):
+        """Bound interleaved layouts of layers that differ: with as many in each stage but the first
+        and the last."""
+        if v not in self.plain:
+            every = [*self.even(v, target)]
+            cuts: Any = Cuts(self, v, REMAINDERS[0]) if every else None
+            plain = ([self.stage(*one) for one in x] for x in every)
+            left = [x for x, own in zip(every, plain, strict=True) if cuts.whole(own, 0) < target]
+            self.plain[v] = cuts, left
+        passed, (cuts, left) = 0, self.plain[v]
+        for ends in left:
+            longest = max(stop - start for start, stop in ends)
+            # with more first layers that are computed again it takes no less time
+            for n in [way] if isinstance(way, str) else range(1, longest + 1):
+                own = [self.stage(a, b, n) for a, b in ends]
+                bound = cuts.whole(own, n)
+                if bound >= target:
+                    break
+                if all(self.needed(r, own[r :: self.pp], n) <= self.room for r in range(self.pp)):
+                    passed += 2 * self.M * len(own)
+                    if passed <= SIMULATED:
+                        bound = max(bound, self.seconds(own, n))
+                    target = min(target, bound)
+                    break
+        return target
+
+    def even(self, v, target):
+        """Yield the layouts whose stages but the first and the last have as many layers, and none
+        of whose ranks has more than may take less than a target."""
+        stages, most = self.pp * v, (target - self.constant[1]) // (self.M * self.lightest)
+        for each in range(1, min(self.L // (stages - 2), most // v if self.pp > 2 else self.L) + 1):
+            rest, room = self.L - each * (stages - 2), most - each * (v - 1)
+            for first in range(max(0, rest - room), min(rest, room) + 1):
+                sizes = 0, first, *[each] * (stages - 2), rest - first
+                yield [*pairwise(accumulate(sizes))]
+
 
 class Believed(Job):
-    """A job whose figures are those of the file."""
+    """A job whose figures are those of the file; layers are alike."""
+
+    believed = True
 
     def __init__(self, record, plans, jobs, key, choice):
         super().__init__(plans, key, choice)
@@ -2708,7 +2848,7 @@ class Believed(Job):
         rows = get(record, "rows", list) or [0] * self.pp
         if not chains or len(chains) != len(syncs) or len(rows) != self.pp or self.M < 1:
             raise RefusedError(f"cases: degrees {key}: expected figures of every rank")
-        own = [typed(x, "rows", int, 0, len(chains) - 1) for x in rows]
+        self.kinds = own = [typed(x, "rows", int, 0, len(chains) - 1) for x in rows]
         chains = [jobs.row("chains", x) for x in chains]
         syncs = [jobs.row("syncs", x) for x in syncs]
         self.chain = [[chains[x][low] for x in own] for low in (0, 1)]
@@ -2717,8 +2857,9 @@ class Believed(Job):
         constant = Fraction(get(record, "constant", Fraction, 0, MOST_SECONDS))
         self.constant = constant, down(constant * PS)
         for name, numbers in get(record, "memory", dict).items():
-            for several, rows in enumerate(jobs.memory(numbers, self.pp)):
-                self.memory[name, several > 0] = rows
+            for several, (own, each, ends) in enumerate(jobs.memory(numbers, self.pp)):
+                edge = lambda place, _, ends=ends: ends[min(place, len(ends) - 1)]  # noqa: E731
+                self.memory[name, several > 0] = [own], [each], edge
 
     def row(self, way, several):
         """Return the bytes of a recomputation, with one stage on each rank or several."""
@@ -2749,6 +2890,11 @@ class Counted(Job):
         """Picoseconds of a micro-batch on all ranks without messages, at least."""
         return ps(computed(self.costs.alone))
 
+    @property
+    def least(self):  # type: ignore[override]
+        """Picoseconds of a micro-batch on all ranks, and of a layer, at least."""
+        return [*map(ps, computed(self.costs.least))]
+
     @cached_property
     def kinds(self):
         """Of each rank the first one with the same links."""
@@ -2758,33 +2904,29 @@ class Counted(Job):
         """Return the figures of every rank, exactly and rounded down. make: of a kind of rank."""
         rows = {kind: computed(make, kind) for kind in {*self.kinds}}
         whole = {kind: [ps(x) for x in row] for kind, row in rows.items()}
-        return Rows([rows[kind] for kind in self.kinds], [whole[kind] for kind in self.kinds])
+        return [rows[kind] for kind in self.kinds], [whole[kind] for kind in self.kinds]
 
     @cached_property
     def chain(self):
-        """Seconds of the passes of embedding, layer and output; those of a layer once more."""
+        """Seconds of the passes of embedding and output; of a layer of each kind, and once more."""
 
         def chain(kind):
             found = self.costs.chain(kind)
-            parts = (found[name] for name in ("embedding", "layer", "output"))
-            return [x for one in parts for x in (one.forward, one.back)] + [
-                again(found["layer"], way) for way in self.plans["recompute"]
-            ]
-
-        def again(layer, way):
-            if way.startswith(UNIFORM):
-                return layer.again
-            return sum(layer.parts.get(name, 0.0) for name in way.split())
+            ends = [found.pop(name) for name in ("embedding", "output")]
+            row = [x for one in ends for x in (one.forward, one.back)]
+            for one in found.values():
+                row += one.forward, one.back, *one.again
+            return row
 
         return self.pairs(chain)
 
     @cached_property
     def sync(self):
-        """Seconds of synchronisation: fixed, and of embedding, layer and output."""
+        """Seconds of synchronisation: fixed, of embedding and output, of a layer of each kind."""
 
         def sync(kind):
             fixed, each = self.costs.sync(kind)
-            return [fixed, each["embedding"], each["layer"], each["output"]]
+            return [fixed, each.pop("embedding"), each.pop("output"), *each.values()]
 
         return self.pairs(sync)
 
@@ -2792,24 +2934,44 @@ class Counted(Job):
     def sends(self):
         """Seconds from each rank to the next one and back."""
         found = computed(self.costs.sends)
-        return [Fraction(x) for x in found], [ps(x) for x in found]
+        return found, [ps(x) for x in found]
 
     @cached_property
     def constant(self):
         """Seconds of an iteration of every layout."""
         found = computed(self.costs.constant)
-        return Fraction(found), ps(found)
+        return found, ps(found)
+
+    def states(self, several):
+        """Return the bytes of a layer of each kind, and what those of a rank besides are."""
+        if several in self.memory:
+            return self.memory[several]
+        states = computed(self.costs.states, several)
+        ranks = (0, min(1, self.pp - 1), self.pp - 1)
+
+        @cache
+        def edge(place, there):
+            rank = ranks[place]
+            found = computed(self.costs.edge, there, rank, several, states)
+            return computed(parts_of, STATES + ENDS, found)
+
+        self.memory[several] = [computed(parts_of, STATES, one) for one in states], edge
+        return self.memory[several]
+
+    @property
+    def holds(self):  # type: ignore[override]
+        """Whether the states of all layers fit the ranks, with one stage on each."""
+        own = sum(n * x["always"] for n, x in zip(self.all, self.states(False)[0], strict=True))
+        return own <= self.pp * self.room
 
     def row(self, way, several):
         """Return the bytes of a recomputation, with one stage on each rank or several."""
-        name = BLOCK if isinstance(way, int) else way
-        if (name, several) not in self.memory:
-            own = computed(self.costs.kept, name)
-            each, ends = computed(self.costs.states, several)
-            rows = [parts_of(KEPT, own.values()), parts_of(STATES, each),
-                    [parts_of(STATES + ENDS, end) for end in ends]]  # fmt: skip
-            self.memory[name, several] = rows
-        return self.memory[name, several]
+        key = BLOCK if isinstance(way, int) else way, several
+        if key not in self.memory:
+            own = [computed(parts_of, KEPT, computed(one.kept, key[0]).values())
+                   for one in self.costs.layers]  # fmt: skip
+            self.memory[key] = own, *self.states(several)
+        return self.memory[key]
 
     def tells(self, way, several):
         """The bytes are those of the recomputation."""
@@ -2819,18 +2981,7 @@ class Counted(Job):
         """Whether a plan has these settings."""
         every = {**settings, **get(settings, "optimizer", dict), **get(settings, "kernels", dict)}
         return all(every.get(key) == value for key, value in vars(self.own).items()
-                   if key not in ("own", "level", "w"))  # fmt: skip
-
-
-class Rows(NamedTuple):
-    """Figures of every rank: seconds, exactly where they are asked for, and whole picoseconds."""
-
-    seconds: list[list[float]]
-    whole: list[list[int]]
-
-    def __getitem__(self, low):
-        """Return the ones or the others."""
-        return self.whole if low else [[Fraction(x) for x in row] for row in self.seconds]
+                   if key not in ("own", "place", "level", "w"))  # fmt: skip
 
 
 def ps(seconds):
@@ -2856,10 +3007,12 @@ def held_mixes(M, virtual, pp, behind):
 
 
 class Rank(NamedTuple):
-    """Picoseconds of a rank with so many layers: passes, all and of its first and last stages; of
-    the passes before its first backward one, and after its last forward one; synchronisation."""
+    """Picoseconds of a rank with so many layers, and those of each kind: passes, all and of its
+    first and last stages; of the passes before its first backward one, and after its last forward
+    one; synchronisation."""
 
     layers: int
+    counts: tuple[int, ...]
     forward: int
     backward: int
     first: tuple[int, int]
@@ -2867,20 +3020,6 @@ class Rank(NamedTuple):
     ahead: int
     late: int
     synced: int
-
-
-@cache
-def shape(layers, virtual, remainder, place, warm, most):
-    """Return, of a rank with so many layers: those of each stage, those computed again if they are
-    the first `most` of each stage; and of all passes in the warm-up the layers, and these.
-
-    place: 0, 1, 2 of the first, an inner and the last rank; 3: of the only one. warm: passes of
-    each stage in the warm-up.
-    """
-    sizes = spread(layers, virtual, remainder, place in (0, 3), place in (2, 3))
-    again = [min(x, most) for x in sizes]
-    passes = [sum(map(operator.mul, warm, x)) for x in (sizes, again)]
-    return tuple(sizes), again, *passes
 
 
 class Cuts:
@@ -2895,56 +3034,66 @@ class Cuts:
         self.send = [2 * x for x in half[:-1]] + [0]
         whole = v * sum(half) - half[-1]
         # of the way of a micro-batch from a rank's first stage to the end and back to its last one
-        self.message = [whole - sum(half[:r]) + sum(half[r : pp - 1]) for r in range(pp)]
+        before = [*accumulate(half, initial=0)]
+        self.message = [whole - before[r] + max(0, before[-2] - before[r]) for r in range(pp)]
         self.fewest = [v - 1 + (0 < r < pp - 1 or (r == 0 < v - 1 and remainder == "first"))
                        for r in range(pp)]  # fmt: skip
-        self.place = [(0 if r == 0 else 2 if r == pp - 1 else 1) if pp > 1 else 3
-                      for r in range(pp)]  # fmt: skip
         self.spare = job.L - sum(self.fewest)
         self.warm = []
         for r in range(pp):
             turns, left = divmod(2 * (pp - r - 1) + (v - 1) * pp + 1, v * pp)
             self.warm.append(tuple(turns * pp + min(max(left - k * pp, 0), pp) for k in range(v)))
-        self.longest = max(max(self.shape(r, self.fewest[r] + max(0, self.spare), 0)[0])
-                           for r in range(pp))  # fmt: skip
 
-    def shape(self, rank, count, most):
-        """Return what `shape` says of a rank."""
-        return shape(count, self.v, self.remainder, self.place[rank], self.warm[rank], most)
+    def sizes(self, rank, count):
+        """Return the layers of each stage of a rank."""
+        if self.v == 1:
+            return [count]
+        return spread(count, self.v, self.remainder, rank == 0, rank == self.job.pp - 1)
 
-    def figures(self, rank, count, way):
-        """Return the figures of a rank with so many layers."""
-        job = self.job
-        ef, eb, lf, lb, of, ob = job.chain[1][rank][:PAIRS]
-        first, last = rank == 0, rank == job.pp - 1
-        block = isinstance(way, int)
-        each = job.full(rank, 1) if block else job.again(rank, way)
-        sizes, again, passed, repeated = self.shape(rank, count, way if block else 0)
-        if not block:
-            again, repeated = sizes, passed
-        ef, eb, of, ob = first * ef, first * eb, last * of, last * ob
-        warm = self.warm[rank]
-        return Rank(
-            count,
-            ef + of + count * lf,
-            eb + ob + count * lb + sum(again) * each,
-            (ef + sizes[0] * lf, eb + sizes[0] * lb + again[0] * each),
-            (of + sizes[-1] * lf, ob + sizes[-1] * lb + again[-1] * each),
-            warm[0] * ef + warm[-1] * of + passed * lf,
-            warm[0] * eb + warm[-1] * ob + passed * lb + repeated * each,
-            job.synced(rank, count),
-        )
+    def rank(self, rank, stages, way):
+        """Return the figures of a rank with these stages."""
+        job, last = self.job, len(stages) - 1
+        passes = [job.passes(rank, x, way, 1, (k == 0, k == last)) for k, x in enumerate(stages)]
+        ways, counts = [*zip(*passes, strict=True)], job.layers_of(stages)
+        early = [sum(map(operator.mul, self.warm[rank], x)) for x in ways]
+        own = *map(sum, ways), passes[0], passes[-1], *early, job.synced(rank, counts)
+        return Rank._make((sum(counts), tuple(counts), *own))
 
-    def rows(self, rank, way):
+    def figures(self, rank, start, count, way):
+        """Return the figures of a rank with so many layers, the first one of them at `start`."""
+        ends = pairwise(accumulate(self.sizes(rank, count), initial=start))
+        return self.rank(rank, [self.job.stage(*one, way=way) for one in ends], way)
+
+    def whole(self, stages, way):
+        """Return the picoseconds that a layout takes at least, of all its stages."""
+        pp = self.job.pp
+        rows = [self.rank(r, stages[r::pp], way) for r in range(pp)]
+        return self.alone(rows) + max(x.synced for x in rows) + self.job.constant[1]
+
+    def rows(self, rank, start, way):
         """Return the figures of a rank by its layers, as far as they are below the target."""
-        job, found = self.job, []
-        for count in range(self.fewest[rank], self.fewest[rank] + self.spare + 1):
-            row = self.figures(rank, count, way)
+        job, found, fewest = self.job, [], self.fewest[rank]
+        for count in range(fewest, min(fewest + self.spare, job.L - start) + 1):
+            row = self.figures(rank, start, count, way)
             took = job.M * (row.forward + row.backward) + row.synced + job.constant[1]
             if took >= self.target:
                 break
             found.append(row)
         return found if job.pp > 1 else [x for x in found if x.layers == job.L]
+
+    def fill(self, make):
+        """Set the figures of every rank by the layer that it starts with: the same for all, if
+        layers are alike. make: of a rank and a start."""
+        self.ranks, known, differ = list[Any](), dict[Any, Any](), len(self.job.all) > 1
+        for r in range(self.job.pp):
+            key, begin = self.job.alike[r] if self.shared else r, sum(self.fewest[:r])
+            starts = range(begin, begin + self.spare + 1 if r else 1) if differ else (0,)
+            for b in starts:
+                if (key, b) not in known:
+                    known[key, b] = make(r, b)
+            rows = {b: known[key, b] for b in starts}
+            other: list[Any] = [] if differ else rows[0]
+            self.ranks.append(defaultdict(lambda other=other: other, rows))  # type: ignore[misc]
 
     def own(self, rank, row, there, back):
         """Return the picoseconds from a rank's first pass to the end of its last one, at least.
@@ -2968,47 +3117,54 @@ class Cuts:
         """Find bounds of what is from each rank on, by the layers before it. False: none is below
         the target."""
         job, L, pp = self.job, self.job.L, self.job.pp
-        if self.spare < 0 or not all(self.ranks):
+        if self.spare < 0 or not all(any(x.values()) for x in self.ranks):
             return False
-        least, most = ([x[end].layers for x in self.ranks] for end in (0, -1))
+        every = [[row[end].layers for row in x.values() for end in (0, -1) if row]
+                 for x in self.ranks]  # fmt: skip
+        least, most = [*map(min, every)], [*map(max, every)]
         low = [max(sum(least[:r]), L - sum(most[r:])) for r in range(pp + 1)]
         high = [min(sum(most[:r]), L - sum(least[r:])) for r in range(pp + 1)]
-        after: list[Table] = [{} for _ in range(pp)] + [
-            {L: (0, 0, 0)}
-        ]  # all forward, one backward; ...
+        # all forward and one backward, the reverse, and synchronisation, at least
+        after: list[Table] = [{} for _ in range(pp)] + [{L: (0, 0, 0)}]
         for r in reversed(range(pp)):
+            follow, rows = after[r + 1], self.ranks[r]
             for b in range(low[r], high[r] + 1):
-                ways = [(x, after[r + 1][b + x.layers]) for x in self.ranks[r]
-                        if b + x.layers in after[r + 1]]  # fmt: skip
-                if ways:
-                    after[r][b] = (min(n[0] + x.forward + x.last[1] for x, n in ways),
-                                   min(n[1] + x.last[0] + x.backward for x, n in ways),
-                                   min(max(n[2], x.synced) for x, n in ways))  # fmt: skip
+                there = back = synced = NEVER
+                for x in rows[b]:
+                    if b + x.layers in follow:
+                        ahead, late, once = follow[b + x.layers]
+                        there = min(there, ahead + x.forward + x.last[1])
+                        back = min(back, late + x.last[0] + x.backward)
+                        synced = min(synced, max(once, x.synced))
+                if there < NEVER:
+                    after[r][b] = there, back, synced
         if 0 not in after[0]:
             return False
         before: list[Table] = [{0: (0, 0)}] + [{} for _ in range(pp)]
         for r in range(pp):
+            follow, on = after[r + 1], before[r + 1]
             for b, (there, back) in before[r].items():
-                for x in self.ranks[r]:
-                    if b + x.layers in after[r + 1]:
-                        old = before[r + 1].get(b + x.layers, (NEVER, NEVER))
-                        new = there + x.forward - x.first[0], back + x.backward - x.first[1]
-                        before[r + 1][b + x.layers] = tuple(map(min, old, new))
+                for x in self.ranks[r][b]:
+                    if b + x.layers in follow:
+                        ahead, late = on.get(b + x.layers, (NEVER, NEVER))
+                        on[b + x.layers] = (min(ahead, there + x.forward - x.first[0]),
+                                            min(late, back + x.backward - x.first[1]))  # fmt: skip
         self.once = after[0][0][2] + job.constant[1]
         self.arcs: Table = {}
         self.value: list[Table] = [{} for _ in range(pp)] + [{L: 0}]
         limit = self.target - self.once
         for r in reversed(range(pp)):
+            follow = self.value[r + 1]
             for b, (there, back) in before[r].items():
                 found = []
-                for x in self.ranks[r]:
-                    if b + x.layers not in self.value[r + 1]:
+                for x in self.ranks[r][b]:
+                    if b + x.layers not in follow:
                         continue
                     ahead, late, _ = after[r + 1][b + x.layers]
                     own = self.own(r, x, there + x.forward + ahead + self.message[r],
                                    back + x.backward + late + self.message[r])  # fmt: skip
                     through = sum(x.first) + self.send[r]
-                    far = max(own, through + self.value[r + 1][b + x.layers])
+                    far = max(own, through + follow[b + x.layers])
                     if far < limit:
                         found.append((far, through, x, ahead, late))
                 if found:
@@ -3016,28 +3172,46 @@ class Cuts:
                     self.arcs[r, b] = found
         return 0 in self.value[0]
 
+    def used(self):
+        """Return what tells the figures that are left of a rank and a start."""
+        left: Table = {}
+        for (r, b), found in self.arcs.items():
+            left.setdefault((r, b * (len(self.job.all) > 1)), set()).update(
+                x[2].layers for x in found
+            )
+        ranks = self.ranks
+        return lambda r, b: [x for x in ranks[r][b] if x.layers in left.get((r, b), ())]
+
     def fitting(self, first, last):
         """Leave out what does not fit a rank; of a range of numbers, with the first one that does:
         with less it does not, and with more it takes no less time."""
-        job = self.job
-        used: list[set[int]] = [set() for _ in self.ranks]
-        for (r, _), found in self.arcs.items():
-            used[r].update(x[2].layers for x in found)
-        for r, row in enumerate(self.ranks):
-            self.ranks[r] = []
-            for x in row:
-                if x.layers in used[r]:
-                    sizes = self.shape(r, x.layers, 0)[0]
-                    ways = [first] if first == last else range(first, last + 1)
-                    way = next((w for w in ways if job.needed(r, sizes, w) <= job.room), None)
-                    if way is not None:
-                        self.ranks[r].append(x if way == first else self.figures(r, x.layers, way))
+        job, used, known = self.job, self.used(), dict[Any, Any]()
+        ways = [first] if first == last else range(first, last + 1)
+
+        def fitted(r, x):
+            stages = [(x.counts, ())]
+            if self.v > 1:
+                stages = [((n,), ()) for n in self.sizes(r, x.layers)]
+            return next((w for w in ways if job.needed(r, stages, w) <= job.room), None)
+
+        def make(r, b):
+            found = []
+            for x in used(r, b):
+                if (r, x.counts) not in known:
+                    known[r, x.counts] = fitted(r, x)
+                way = known[r, x.counts]
+                if way is not None:
+                    found.append(x if way == first else self.figures(r, b, x.layers, way))
+            return found
+
+        self.shared = False
+        self.fill(make)
 
     def least(self, first, last, target):
         """Return the least picoseconds of all layouts, or the target if that is less, a lower bound
         of them once the looks run out; and whether the range has to be split first."""
-        job, pp, self.target = self.job, self.job.pp, target
-        self.ranks = [self.rows(r, first) for r in range(pp)]
+        job, pp, self.target, self.shared = self.job, self.job.pp, target, self.v == 1
+        self.fill(lambda r, b: self.rows(r, b, first))
         if not self.tables():
             return target, False
         self.fitting(first, last)
@@ -3061,9 +3235,11 @@ class Cuts:
                 value = max(value, self.alone(rows))
                 if value + self.once < target:
                     simulated += 2 * job.M * pp * self.v
-                    each = [self.shape(rank, x.layers, 0)[0] for rank, x in enumerate(rows)]
-                    sizes = [x for chunk in zip(*each, strict=True) for x in chunk]
-                    value = max(value, job.seconds(sizes, first) - self.once)
+                    each = [self.sizes(rank, x.layers) for rank, x in enumerate(rows)]
+                    sizes = (x for chunk in zip(*each, strict=True) for x in chunk)
+                    ends = pairwise(accumulate(sizes, initial=0))
+                    stages = [job.stage(*one, first) for one in ends]
+                    value = max(value, job.seconds(stages, first) - self.once)
                 heapq.heappush(heap, (value, -1, rows, layers, prefix, reached, there, back))
                 continue
             for _, through, x, ahead, late in self.arcs.get((r, layers), ()):
@@ -3103,18 +3279,15 @@ class Family(Cuts):
         self.fewest = [few - 1 + (0 < r < pp - 1) for r in range(pp)]
         self.spare = job.L - sum(self.fewest)
 
-    def figures(self, rank, count, way, again=0):
+    def figures(self, rank, start, count, way, again=0):
         """Return the figures of a rank, of which so many layers are computed again at least."""
         job, block = self.job, isinstance(way, int)
-        ef, eb, lf, lb, of, ob = job.chain[1][rank][:PAIRS]
-        each = job.full(rank, 1) if block else job.again(rank, way)
+        (ef, eb, _, _), ((lf, lb, each),) = job.each(rank, way)
         again = max(again, min(count, self.v - 1)) if block else count
-        first, last = rank == 0, rank == job.pp - 1
-        n = 0 if first else count // self.many
-        ways = first * ef + n * lf, first * eb + n * (lb + each * (not block))
-        forward = first * ef + last * of + count * lf
-        backward = first * eb + last * ob + count * lb + again * each
-        return Rank(count, forward, backward, ways, ways, 0, 0, job.synced(rank, count))
+        n = 0 if rank == 0 else count // self.many
+        ways = ef + n * lf, eb + n * (lb + each * (not block))
+        passes = *job.passes(rank, ((count,), (again,)), way), ways, ways, 0, 0
+        return Rank._make((count, (count,), *passes, job.synced(rank, (count,))))
 
     def own(self, rank, row, there, back):
         """Return the picoseconds of all passes of a rank."""
@@ -3125,8 +3298,8 @@ class Family(Cuts):
         as there are ranks of all its stages but the last one, and of that one for itself and each
         rank after it."""
         job, pp = self.job, self.job.pp
-        own = job.row(way, True)[0]
-        chunk = 1
+        row, chunk = job.row(way, True), 1
+        (own,) = row[0]
         if isinstance(way, str) and way.startswith(UNIFORM):
             chunk, again = int(way.removeprefix(UNIFORM)), count
 
@@ -3142,28 +3315,33 @@ class Family(Cuts):
             if isinstance(way, int)
             else (own["again"] + (min(chunk, count) - 1) * own["chunk"] if again else own["moment"])
         )
-        return job.peak(rank, job.row(way, True), count, most, (most + moment,), one, moment)
+        return job.peak(rank, row, (count,), most, (most + moment,), one, moment)
 
     def fitting(self, first, last):
         """Leave out what does not fit a rank, or compute so many layers again that it may."""
         job = self.job
         if job.row(first, True) is None:
             return
-        block, own = isinstance(first, int), job.row(first, True)[0]
-        for r, row in enumerate(self.ranks):
-            self.ranks[r] = []
-            for x in row:
-                most, key = x.layers, lambda n, r=r, x=x: -self.needed(r, x.layers, first, n)
+        block, own, used = isinstance(first, int), job.row(first, True)[0][0], self.used()
+
+        def make(r, b):
+            found = []
+            for x in used(r, b):
+                most, key = x.layers, lambda n, x=x: -self.needed(r, x.layers, first, n)
                 if not most or key(0) >= -job.room:
-                    self.ranks[r].append(x)
+                    found.append(x)
                 elif block and own["input"] < own["kept"] and key(most) >= -job.room:
                     again = bisect_left(range(most + 1), -job.room, key=key)
-                    self.ranks[r].append(self.figures(r, most, first, again))
+                    found.append(self.figures(r, b, most, first, again))
+            return found
+
+        self.shared = False
+        self.fill(make)
 
     def below(self, way, target):
         """Tell whether any of the layouts may take less than a target."""
-        self.target = target
-        self.ranks = [self.rows(r, way) for r in range(self.job.pp)]
+        self.target, self.shared = target, True
+        self.fill(lambda r, b: self.rows(r, b, way))
         if not self.tables():
             return False
         self.fitting(way, way)
@@ -3223,6 +3401,7 @@ def one_by_one(M, forward, backward, half):
     return max(ends)
 
 
+@cache
 def spread(layers, virtual, remainder, first, last):
     """Return the layers of each stage of a rank. first, last: whether the rank is."""
     alone = remainder == "alone"
@@ -3336,22 +3515,21 @@ def judge_job(plans, cases, plan, objective, said=()):
     if not own or (virtual > 1 and settings.get("overlap_sends") is not True):
         unknown.append("seconds and memory of this schedule")
         return Fraction(objective), [(None, None)] * len(stages), faults, unknown
-    counts = [get(x, "stop", int) - get(x, "start", int) for x in stages]
-    counts[0] -= 1
-    counts[-1] -= 1
+    # of the chain, whose first element is the embedding and whose last one the output
+    places = [(max(0, x["start"] - 1), min(L, x["stop"] - 1)) for x in stages]
     nearest: Any = None
-    held = [counts[rank::pp] for rank in range(pp)]
     full = [job for job in cases[key] if job.work is None]
     if full and not any(job.has(settings) for job in full):
         faults.append("settings: none of the set with these degrees")
         return Fraction(0), [], faults, unknown
-    if not full or min(counts) < 0:
+    if not full:
         unknown.append("seconds and memory of these degrees, of which the proof says less")
         return Fraction(objective), [(None, None)] * len(stages), faults, unknown
     for job in full:
         if not job.has(settings):
             continue
-        needed = [job.needed(rank, sizes, way) for rank, sizes in enumerate(held)]
+        counts = [job.stage(*ends, way) for ends in places]
+        needed = [job.needed(rank, counts[rank::pp], way) for rank in range(pp)]
         if any(x > job.room for x in needed):
             continue
         found, last = job.seconds(counts, way, 0), len(counts) - 1
@@ -3430,11 +3608,13 @@ def faster_left(plans, jobs, cases, claimed):
     """Say which choices of settings that have no case may take less than the claim."""
     found, named = 0, []
     for key, listed in cases.items():
-        known = {job.number for job in listed}
+        known = {job.number: False for job in listed}  # whether these settings may take less
         for choice, text in enumerate(plans["choices"]):
-            if jobs.number(key, choice) in known:
-                continue
-            if Counted(plans, jobs, key, choice).bound(claimed) < claimed:
+            number = jobs.number(key, choice)
+            if number not in known:
+                job = Counted(plans, jobs, key, choice)
+                known[number] = job.bound(claimed) < claimed
+            if known[number]:
                 found += 1
                 named.append(f"{text} with {' '.join(map(str, key))}")
     if not found:

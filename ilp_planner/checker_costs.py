@@ -9,17 +9,19 @@ a message (group, collective, bytes, times, share that passes network cards).
 
 import math
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from itertools import product as every_pair
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+Table = dict[Any, Any]
 MIB, GIB = 2.0**20, 2.0**30
 WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes of a parameter and of an activation
 OPERANDS = {**WIDTHS, "tf32": 4}
 SINGLE, TOKEN, STATISTIC, ROUTED = 4, 8, 4, 4  # bytes of a number in fp32, of a token's number ...
 STREAMS = 4
-MOST, MOST_EXPERTS = 2.0**62, 1 << 12
+MOST, MOST_EXPERTS, MOST_LAYERS = 2.0**62, 1 << 12, 1 << 9
+KINDS = ("mlp", "experts")  # of layers
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 NORMS = {"layernorm": 2, "rmsnorm": 1, "bare-layernorm": 0}
 TILES = ((256, 128, 0, 0), (128, 256, 0, 0), (128, 128, 1, 0),
@@ -156,6 +158,16 @@ class Costs:
             raise ValueError(
                 f"job.model.experts: expected at most {MOST_EXPERTS}, and top_k of them"
             )
+        runs = text.get("pattern") or [[KINDS[model.experts is not None], model.layers]]
+        if not all(type(n) is int and 0 < n <= MOST_LAYERS for _, n in runs[:MOST_LAYERS]):
+            raise ValueError(f"job.model.pattern: expected at most {MOST_LAYERS} layers")
+        every = [KINDS.index(kind) for kind, n in runs[:MOST_LAYERS] for _ in range(n)]
+        there = sorted({*every})
+        self.pattern = tuple(map(there.index, every))  # the kind of every layer
+        self.models = [SimpleNamespace(**vars(model) | {"experts": model.experts if kind else None})
+                       for kind in there]  # fmt: skip
+        if len(every) != model.layers or (there != [0] and not model.experts):
+            raise ValueError("job.model.pattern: expected every layer, and experts if some have")
         device = record.get("device")
         self.device = fields(device, OF_DEVICE, "job.device")
         self.machine = fields(device.get("machine"), OF_MACHINE, "job.device.machine")
@@ -176,7 +188,10 @@ class Costs:
         for s in self.settings:
             own = tuple(sorted((k, v) for k, v in vars(s).items() if k not in (*shared, "level")))
             s.own = alike.setdefault(own, len(alike))
+        for place, s in enumerate(self.settings):
+            s.place = place
         self.known: dict[Any, Any] = {}
+        self.ways: list[str] = []  # of recomputation, that seconds once more are asked for of
 
     def job(self, key: Any, settings: int) -> "JobCosts":
         """Return a job of these degrees."""
@@ -491,15 +506,17 @@ def on_curve(curve, size):
 
 
 class JobCosts:
-    """A job of some degrees and settings; elements are `embedding`, `layer`, `output`."""
+    """A job of some degrees and settings; elements are `embedding`, the kinds of layers by number,
+    and `output`. kind: number of the kind whose layers are meant, if there are several."""
 
-    def __init__(self, costs: Costs, key: Any, settings: Any) -> None:
-        self.costs, self.key, self.s, self.model = costs, key, settings, costs.model
+    def __init__(self, costs: Costs, key: Any, settings: Any, kind: int | None = None) -> None:
+        self.costs, self.key, self.s = costs, key, settings
+        self.model = costs.model if kind is None else costs.models[kind]
         self.tp, self.cp, self.ep, self.etp, self.dp, self.pp, self.size, self.order = key
         self.expert_tp = self.etp or self.tp
         self.replicas = self.tp * self.cp * self.dp // (self.ep * self.expert_tp)  # of an expert
         self.parallel = self.tp > 1 and settings.sequence_parallel
-        self.own = "own", settings.own, self.tp, self.cp, self.ep, self.etp, self.size
+        self.own = "own", settings.own, self.tp, self.cp, self.ep, self.etp, self.size, kind
         m, s = self.model, settings
         self.tokens = ceil(m.sequence, self.cp)
         self.region = ceil(self.tokens, self.tp) if self.parallel else self.tokens
@@ -508,10 +525,18 @@ class JobCosts:
         self.narrow = self.region * self.size * m.hidden
         self.kept_input = (self.tokens if s.keeps_gathered else self.region) * self.size
         self.heads, self.kv_heads = ceil(m.heads, self.tp), max(1, ceil(m.kv_heads, self.tp))
+        self.routes: dict[int, tuple[Route, ...]] = {}  # of ranks
         self.passes_on = self.cp > 1 and s.cp_comm == "p2p"
         multiple = s.vocab_multiple * self.tp
         self.words = ceil(m.vocab, multiple) * multiple
         self.logits = m.outputs or self.words
+
+    @cached_property
+    def layers(self):
+        """The costs of each kind of layers."""
+        kinds = range(len(self.costs.models))
+        return [self if len(kinds) == 1 else JobCosts(self.costs, self.key, self.s, kind)
+                for kind in kinds]  # fmt: skip
 
     # ---- parameters
 
@@ -597,8 +622,8 @@ class JobCosts:
         columns = ceil(self.logits, self.tp)
         own = not (m.tied and self.pp == 1)
         output = m.norms * m.hidden + columns * (m.hidden * own + m.output_bias)
-        return {"embedding": (words, 0, 0), "layer": self.layer_parameters()[:3],
-                "output": (output, 0, 0)}  # fmt: skip
+        each = {kind: own.layer_parameters()[:3] for kind, own in enumerate(self.layers)}
+        return {"embedding": (words, 0, 0), **each, "output": (output, 0, 0)}
 
     # ---- bytes that a micro-batch keeps
 
@@ -952,20 +977,34 @@ class JobCosts:
         return self.s.level >= 2 and not self.late()
 
     def states(self, several):
-        """Return what `checker.STATES` names of a layer, and what `STATES` and `ENDS` name of the
-        first, an inner and the last rank besides. several: stages of each rank."""
-        ranks = [0, 1, self.pp - 1] if self.pp > 2 else list(range(self.pp))
-        ones, two = [self.rank(1, rank, several) for rank in ranks], self.rank(2, 0, several)
-        each = [b - a for a, b in zip(ones[0][:5], two[:5], strict=True)]
-        return each, [[*(x - y for x, y in zip(one, each, strict=False)), *one[5:]] for one in ones]
+        """Return what `checker.STATES` names of a layer of each kind. several: stages of each
+        rank."""
+        where = "states", self.s.place, *self.key[:6], several
+        return self.costs.once(where, lambda: self._states(several))
+
+    def _states(self, several):
+        kinds = range(len(self.layers))
+        one, two = ([self.rank([n * (k == own) for k in kinds], 0, several)[:5] for own in kinds]
+                    for n in (1, 2))  # fmt: skip
+        return [[b - a for a, b in zip(*both, strict=True)] for both in zip(one, two, strict=True)]
+
+    def edge(self, there, rank, several, states):
+        """Return what `checker.STATES` and `ENDS` name of a rank besides. there: whether it has
+        layers of each kind. states: those of each."""
+        found = self.rank([*map(int, there)], rank, several)
+        for each in (x for x, own in zip(states, there, strict=True) if own):
+            found[:5] = [a - b for a, b in zip(found, each, strict=False)]
+        return found
 
     def rank(self, layers, rank, several):
-        """Return the bytes of a rank: always, for the step, at both starts, left gathered; while it
-        goes back, at the end, whether parameters stay, reserved."""
+        """Return the bytes of a rank with so many layers of each kind: always, for the step, at
+        both starts, left gathered; while it goes back, at the end, whether parameters stay,
+        reserved."""
         m, s, w, g = self.model, self.s, self.s.w, self.s.gradient
         first, last = rank == 0, rank == self.pp - 1
         parts = self.parameters()
-        count = {"embedding": int(first), "layer": layers, "output": int(last)}
+        count: Table = {"embedding": int(first), **dict(enumerate(layers)), "output": int(last)}
+        here = [own for own, n in zip(self.layers, layers, strict=True) if n]
         numbers = [sum(n * parts[name][k] for name, n in count.items()) for k in (0, 1)]
         states, stepped = 0.0, 0.0
         for number, ways in zip(numbers, reversed(self.ways()), strict=True):
@@ -982,8 +1021,9 @@ class JobCosts:
         total = sum(numbers)
         sizes = {name: sum(parts[name][:2]) * (n > 0) for name, n in count.items()}
         ends = max(sizes["embedding"], sizes["output"])
-        neighbours = sizes["layer"] + max(sizes["layer"], ends)
-        units, rest = 2 * sizes["layer"], sizes["embedding"] + sizes["output"]
+        largest = max(sizes[kind] for kind in range(len(layers)))
+        neighbours = largest + max(largest, ends)
+        units, rest = 2 * largest, sizes["embedding"] + sizes["output"]
         gathered = 0
         if s.level >= 3:
             gathered = w * (units + rest)
@@ -997,12 +1037,12 @@ class JobCosts:
         elif self.divides_gradients():
             backward, end = g * (units + sizes["output"]), g * rest
         always = states + gathered + self.fixed(several, first)
-        shapes = set(self.layer_parameters()[3]) if layers else set()
+        shapes = {shape for own in here for shape in own.layer_parameters()[3]}
         if last and not (m.tied and self.pp == 1):
             shapes.add((ceil(self.logits, self.tp), m.hidden))
         if s.accumulation_fusion and not s.keeps_gathered:
             always += w * sum(a * b for a, b in shapes)
-        if last or (layers and m.experts):
+        if last or any(own.model.experts for own in here):
             always += 2 * (32 * MIB if s.deterministic else self.costs.device.blas_workspace)
         start = second = 0
         if s.level == 1:
@@ -1381,17 +1421,38 @@ class JobCosts:
     def element(self, name, rank):
         """Return an element on a pipeline rank: seconds of kernels and messages forward and
         backward, and once more by names of parts."""
-        groups = ("tp", "cp", "ep", "etp", "etp-ep")
-        routes = tuple(self.costs.route(self.key, group, rank) for group in groups)
-        return self.costs.once((*self.own, name, routes), lambda: self._element(name, rank))
+        if rank not in self.routes:
+            groups = ("tp", "cp", "ep", "etp", "etp-ep")
+            self.routes[rank] = tuple(self.costs.route(self.key, group, rank) for group in groups)
+        routes = self.routes[rank]
+        own, name = (self, name) if isinstance(name, str) else (self.layers[name], "layer")
+        return self.costs.once((*own.own, name, routes), lambda: own._element(name, rank))
 
     def alone(self):
         """Return the seconds of a micro-batch through all elements if messages take no time."""
         return self.costs.once((*self.own, "alone"), lambda: sum(
             times * sum(sum(self.costs.seconds(kernel, self.s.precision) for kernel in kernels)
                         for _, *ways in work for kernels in ways)
-            for times, work in ((1, self.embedding_work()), (self.model.layers, self.layer_work()),
-                                (1, self.output_work()))))  # fmt: skip
+            for times, work in ((1, self.embedding_work()), (1, self.output_work()), *(
+                (self.costs.pattern.count(kind), own.layer_work())
+                for kind, own in enumerate(self.layers)))))  # fmt: skip
+
+    def least(self):
+        """Return the seconds of a micro-batch through all elements, and of a layer, on the fastest
+        ranks, without waits for what replicas share."""
+        where = *self.own, "least", self.dp, self.pp, self.order
+        return self.costs.once(where, self._least)
+
+    def _least(self):
+        ranks = {*self.kinds()}
+
+        def seconds(name):
+            every = (self.element(name, rank) for rank in ranks)
+            return min(one.forward + one.back for one in every)
+
+        layers = [seconds(kind) for kind in range(len(self.layers))]
+        whole = sum(map(layers.__getitem__, self.costs.pattern))
+        return whole + seconds("embedding") + seconds("output"), min(layers)
 
     def _element(self, name, rank):
         c, machine = self.costs, self.costs.machine
@@ -1437,17 +1498,21 @@ class JobCosts:
         else:
             busy = [max(a, b - x) for a, b, x in zip(busy, floors, exposed, strict=True)]
         forward, backward = (a + b for a, b in zip(busy, waits, strict=True))
-        found = SimpleNamespace(forward=forward + exposed[0], back=backward + exposed[1],
-                                again=forward + exposed[0], parts={})  # fmt: skip
+        found = SimpleNamespace(forward=forward + exposed[0], back=backward + exposed[1])
         if layer:
             other = ("mlp",) if self.model.experts else ("moe", "moe_act", "shared_experts")
             shares = {part: begins(of) for part, of in AGAIN.items() if part not in other}
             kept = self.kept_shares()
             shares["operators"] = lambda at: 1 - kept.get(at, 0.0)
+            parts: dict[str, float] = {}
             for part, share in shares.items():
                 times = 2 if part == "layernorm" else 1
                 own = sum(x * share(at) for at, x in ways[0][0].items()) + times * checkpoint
-                found.parts[part] = own + sum(x * share(at) for at, x in ways[0][1].items())
+                parts[part] = own + sum(x * share(at) for at, x in ways[0][1].items())
+            found.again = [
+                found.forward if way.startswith("uniform") else
+                sum(parts.get(name, 0.0) for name in way.split()) for way in c.ways
+            ]  # fmt: skip
         return found
 
     def spent(self, kernel, product):
@@ -1494,7 +1559,7 @@ class JobCosts:
 
     def chain(self, rank):
         """Return the elements on a pipeline rank, with messages of sharded states."""
-        found = {name: self.element(name, rank) for name in ("embedding", "layer", "output")}
+        found = {name: self.element(name, rank) for name in self.parameters()}
         often = self.rhythm()
         if not (often["forward"] or often["backward"] or often["reduces"]):
             return found
@@ -1514,10 +1579,10 @@ class JobCosts:
             there = often["forward"] * gather
             back = often["backward"] * gather + often["reduces"] * reduce
             more = max(exposed * there, there - one.forward), max(exposed * back, back - one.back)
-            late[name] = SimpleNamespace(
-                forward=one.forward + more[0], again=one.again, parts=one.parts,
-                back=one.back + more[1] + often["sums"] * whole[name],
-            )  # fmt: skip
+            late[name] = SimpleNamespace(**vars(one) | {
+                "forward": one.forward + more[0],
+                "back": one.back + more[1] + often["sums"] * whole[name],
+            })  # fmt: skip
         return late
 
     def rhythm(self):
@@ -1546,7 +1611,8 @@ class JobCosts:
         found = []
         for k, group in enumerate(("dp-cp", "edp")):
             numbers = {name: part[k] for name, part in parts.items()}
-            total = numbers["embedding"] + self.model.layers * numbers["layer"] + numbers["output"]
+            total = numbers["embedding"] + numbers["output"]
+            total += sum(numbers[kind] for kind in self.costs.pattern)
             if not total:
                 continue
             route = c.route(self.key, group, rank, "one" if several else "", s.instances)
@@ -1571,7 +1637,7 @@ class JobCosts:
     def undivided(self, rank):
         """Return the ring over tensor-parallel ranks of gradients that each has whole."""
         s, c, parts = self.s, self.costs, self.parameters()
-        if not parts["layer"][2]:
+        if not any(part[2] for part in parts.values()):
             return []
         width = s.w if s.from_master else s.gradient
         line = c.line(c.route(self.key, "tp", rank), "all_reduce")

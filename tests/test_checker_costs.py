@@ -50,8 +50,9 @@ LATENT = LatentAttention(query_rank=96, key_value_rank=64, key=64, rotary=32, va
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def drawn_problem(seed: int) -> Problem[Any]:
-    """Draw a problem, of a model and settings that differ in much that costs read."""
+def drawn_problem(seed: int, *, several: bool = False) -> Problem[Any]:
+    """Draw a problem, of a model and settings that differ in much that costs read. several: kinds
+    of layers, if there are experts."""
     drawn = random.Random(seed)
     space, model = drawn.choice(sorted(ASKED)), drawn.choice(("dense", "grouped", "experts"))
     asked = {"schedule": "1f1b"} if space == "torchtitan" else {}
@@ -61,7 +62,10 @@ def drawn_problem(seed: int) -> Problem[Any]:
     changes: dict[str, Any] = {"kv_heads": drawn.choice((1, 2, 4)), "layers": 3}
     if model == "experts":
         shared, groups = drawn.choice((0, 256)), drawn.choice((1, 4))
-        changes["experts"] = Experts(count=8, top_k=2, ffn=256, shared_ffn=shared, groups=groups)
+        kinds: Any = drawn.choice(({"dense_first": 1}, {"every": 2})) if several else {}
+        changes["experts"] = Experts(
+            count=8, top_k=2, ffn=256, shared_ffn=shared, groups=groups, **kinds
+        )
     if space != "torchtitan":
         different: dict[str, tuple[Any, ...]] = {
             "dropout": (0.0, 0.1), "bias": (False, True), "tied": (False, True),
@@ -90,10 +94,12 @@ def parts_of(problem: Problem[Any], seed: int) -> Iterator[tuple[Any, MegatronPa
     every = [(degrees, number) for degrees in possible_degrees(problem, costs)
              for number in possible_choices(problem, costs, degrees)]  # fmt: skip
     random.Random(seed).shuffle(every)
+    ways = [Variant(1, way).again for way in _recomputations(problem)]
     for degrees, number in every[:12]:
         part = MegatronPart(problem, costs, degrees._replace(choice=number))
         record = checker.loads(json.dumps(counted_job(problem, [part.job.settings])))
         own = checker.layer_costs().Costs(record, problem.cluster.nodes[0].devices)
+        own.ways = ways
         yield degrees, part, own.job(tuple(getattr(degrees, name) for name in DEGREES), 0)
 
 
@@ -105,25 +111,22 @@ def close(found: Any, expected: Any) -> bool:
 @given(SEEDS)
 @examples(15, more=20)
 def test_seconds_of_ranks_are_those_of_the_planner(seed: int) -> None:
-    problem = drawn_problem(seed)
+    problem = drawn_problem(seed, several=seed % 2 > 0)
     assert uncounted(problem) == ""
     ways = _recomputations(problem)
     for _, part, own in parts_of(problem, seed):
         assert list(own.kinds()) == list(part.ranks.kinds)
         for row, kind in enumerate(part.ranks.distinct):
             (total, _, forward), chain = part.elements[row], own.chain(kind)
-            for name, k in (("embedding", 0), ("layer", 1), ("output", -1)):
+            names = ["embedding", *own.costs.pattern, "output"]
+            for k, name in enumerate(names):
                 pair = forward[k], total[k] - forward[k]
                 assert close((chain[name].forward, chain[name].back), pair)
-            for way in ways:
-                more = (
-                    chain["layer"].again * (way.granularity == "full"),
-                    *(chain["layer"].parts.get(name, 0.0) for name in way.modules),
-                )
-                assert close([sum(more)], [part.repeated(way)[row, 1]])
+            for number, way in enumerate(ways):
+                more = [chain[name].again[number] for name in names[1:-1]]
+                assert close(more, part.repeated(way)[row, 1:-1])
             fixed, late = own.sync(kind)
-            each = part.syncs[row]
-            assert close([fixed, *late.values()], [each[0], each[1], each[2], each[-1]])
+            assert close([fixed, *map(late.__getitem__, names)], part.syncs[row])
         assert close(own.sends(), part.ranks.transfers)
         assert close([own.constant()], [part.ranks.constant])
 
@@ -134,7 +137,9 @@ def test_bytes_of_ranks_are_those_of_the_planner(seed: int) -> None:
     problem = drawn_problem(seed)
     for _, part, own in parts_of(problem, seed):
         for several in (False, True)[: 1 + (most_virtual(part) > 1)]:
-            each, ends = own.states(several)
+            (each,) = states = own.states(several)
+            ranks = sorted({0, min(1, own.pp - 1), own.pp - 1})
+            ends = [own.edge((True,), rank, several, states) for rank in ranks]
             expected = rank_states(part.memory(Variant(1 + several, NOTHING)))
             for found, row in zip((each, *ends), expected, strict=True):
                 assert close(found, row)

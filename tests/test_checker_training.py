@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -28,7 +29,7 @@ from ilp_planner.specs.lengths import PACKED, Lengths
 from tests.examples import examples
 from tests.megatron_cases import GIB, alone, every_plan, small_cluster
 from tests.random_plans import Drawer
-from tests.runtime_cases import runtime_problem
+from tests.runtime_cases import MIXTURE, runtime_problem
 from tests.test_checker import (
     PROOF,
     assert_judged_alike,
@@ -48,13 +49,18 @@ def drawn_problem(seed: int, **asked: Any) -> Problem[Any]:
     drawn = random.Random(seed)
     space = drawn.choice(("megatron", "megatron", "deepspeed", "torchtitan"))
     demands = {"schedule": "1f1b"} if space == "torchtitan" else {}
+    model = drawn.choice(("dense", "grouped", "experts", "latent"))  # the first layer has none
     return runtime_problem(
         space,
-        drawn.choice(("dense", "grouped", "experts")),
+        model,
         cluster=small_cluster(*drawn.choice(((1, 2), (2, 2), (1, 4))), between=drawn.choice(LINKS)),
         global_batch=drawn.choice((4, 6, 8)),
         memory_limit=int(drawn.choice(MEMORY) * GIB),
-        changes={"vocab": drawn.choice((501, 16000)), "layers": drawn.choice((3, 4, 6))},
+        changes={
+            "vocab": drawn.choice((501, 16000)),
+            "layers": drawn.choice((3, 4, 6)),
+            **({"experts": replace(MIXTURE, every=2)} if model == "experts" and seed % 2 else {}),
+        },
         **{"constraints": constraints_of(demands), **asked},
     )
 

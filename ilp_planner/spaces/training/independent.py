@@ -114,8 +114,8 @@ def unproved(problem: Problem[MegatronCosts], bound: float) -> str:
         return f"devices of {len(cluster.type_names)} types: {', '.join(cluster.type_names)}"
     if model.layers > MOST_LAYERS:
         return f"{model.layers} layers, more than {MOST_LAYERS}"
-    if len({*model.layer_kinds}) > 1:
-        return "layers of several kinds"
+    if len({*model.layer_kinds}) > 1 and (why := uncounted(problem)):
+        return f"layers of several kinds, and {why}"
     if demanded:
         return f"{', '.join(demanded)}: asked for"
     if divided:  # bounded too weakly there

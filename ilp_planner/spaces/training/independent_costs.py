@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.training.job import uncounted_settings
-from ilp_planner.specs.layer_kinds import PLAIN
+from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -88,8 +89,10 @@ def _model(model: Decoder) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(model, name) for name in OF_MODEL}
     e, a, window = model.experts, model.latent, model.window
     routed = any(model.expert_layers)
+    runs = [[LAYER_KINDS[kind].inner, len([*of])] for kind, of in groupby(model.layer_kinds)]
     return {
         **found,
+        "pattern": runs if len({*model.layer_kinds}) > 1 else None,
         "rotary_share": model.rotary.share if model.rotary else 1.0,
         "experts": {name: getattr(e, name) for name in OF_EXPERTS} if e and routed else None,
         "latent": None if a is None else asdict(a),
