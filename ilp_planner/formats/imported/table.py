@@ -534,6 +534,8 @@ def spelling(system: System, said: Mapping[str, str]) -> Spelling:
     if TOKENS in said:
         plain.pop("micro_batch_size", None)  # follows from them
     keys = {**named, **plain, **said}
+    if system.rows.get(keys.get(LENGTH, "")) == LENGTH:
+        keys["seq_length"] = keys[LENGTH]
     return Spelling(
         {flag_of(name) if name in flags_by_key() else name: key for name, key in keys.items()},
         plain,

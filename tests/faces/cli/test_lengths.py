@@ -100,6 +100,10 @@ def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_pa
         alone = ilp_plan(*asked).out
         assert ("(`--lengths`); counted as full ones" in alone) == ("packing" in text)
         assert "padding" not in alone
+    lengths.write_text("length\n3000\n")
+    longer = ilp_plan(*asked, "--lengths", str(lengths)).err
+    assert longer.count("\n") == 1
+    assert "; `cutoff_len 3072` has room" in longer
 
 
 def test_lines_of_megatron_join_documents_or_have_packs(
@@ -121,7 +125,10 @@ def test_lines_of_megatron_join_documents_or_have_packs(
     lengths.write_text("length\n2000\n")
     longer = ilp_plan(*asked, LINE)
     assert longer.err.count("\n") == 1
-    assert "found a document of 2000 tokens, expected at most 1024" in longer.err
+    assert longer.err.endswith(
+        "found a document of 2000 tokens, expected at most 1024, the sequence length; "
+        "`--seq-length 2048` has room\n"
+    )
 
 
 def test_of_other_launches_it_has_to_be_said(ilp_plan: Callable[..., Done], tmp_path: Path) -> None:
