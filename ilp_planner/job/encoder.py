@@ -54,7 +54,7 @@ class Tower(Decoder):
 def most_images(job: TrainingJob, encoder: AnyEncoder) -> Load:
     """Return the images, or pieces of sound, of a micro-batch that has the most."""
     model = job.model
-    found = image_load(encoder, model.lengths, model.sequence, job.micro_batch)
+    found = image_load(encoder, job.lengths, model.sequence, job.micro_batch)
     return _divided(job, encoder, found)
 
 

@@ -204,7 +204,9 @@ def _of_samples(
         return
     each: dict[int, list[tuple[float, int]]] = {}
     for kind in kinds:
-        each.setdefault(kind.length, []).append((kind.images * value(kind.encoder), kind.documents))
+        each.setdefault(lengths.room(kind.length, sequence), []).append(
+            (kind.images * value(kind.encoder), kind.documents)
+        )
     of = _mean if mean else _most
     known = {length: of(rows) for length, rows in each.items()}
     for pack in packs(lengths, sequence):

@@ -57,6 +57,7 @@ class Lengths:
     images: of each of these documents; empty: as many as the model's encoder says.
     image_sizes: pixels of their side, 0 without images; empty: the encoder's.
     seconds: of sound in each of these documents; empty: as many as the model's encoder says.
+    multiple: tokens that a document of a pack is padded to a multiple of.
 
     Raises
     ------
@@ -69,6 +70,7 @@ class Lengths:
     images: tuple[int, ...] = ()
     image_sizes: tuple[int, ...] = ()
     seconds: tuple[int, ...] = ()
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         if self.batching not in BATCHINGS:
@@ -87,7 +89,7 @@ class Lengths:
     @cached_property
     def _hash(self) -> int:
         # of numbers alone: pickles have it, and another process hashes texts differently
-        return hash((self.kinds, self.counts, BATCHINGS.index(self.batching)))
+        return hash((self.kinds, self.counts, BATCHINGS.index(self.batching), self.multiple))
 
     def __hash__(self) -> int:
         return self._hash  # once: jobs are keys of many caches
@@ -176,6 +178,16 @@ class Lengths:
         tokens, _ = self.slowest(sequence, micro_batch, 1, 1, lambda _: 1.0)
         return max(0.0, 1 - self.trained(sequence) / tokens)
 
+    def room(self, length: int, sequence: int) -> int:
+        """Return the tokens of a pack that a document takes. sequence: tokens of the pack."""
+        return min(-(-length // self.multiple) * self.multiple, sequence)
+
+    def on_ranks(self, cp: int) -> Lengths:
+        """Return the same documents as context-parallel ranks have them: each of a pack is padded
+        to two equal parts for each rank (`pad_seq_to_mult` of Megatron-Bridge; `template/base.py:
+        _handle_megatron_cp` of ms-swift)."""
+        return replace(self, multiple=2 * cp) if self.batching == PACKED and cp > 1 else self
+
     def made(self, batching: str) -> Lengths:
         """Return the same documents with another batching."""
         return replace(self, batching=batching)
@@ -218,8 +230,8 @@ def merged(rows: Iterable[tuple[Number, Number]]) -> tuple[tuple[Number, Number]
 
 @lru_cache(maxsize=64)
 def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
-    """Return documents packed by best fit decreasing into sequences of `size` tokens: the longest
-    document goes first, each to the pack with the least room that suffices.
+    """Return documents, with their padding, packed by best fit decreasing into sequences of `size`
+    tokens: the longest document goes first, each to the pack with the least room that suffices.
 
     Raises
     ------
@@ -236,7 +248,8 @@ def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
             insort(order, pack.free)
         open_[pack.free].append(pack)
 
-    for length, left in reversed(lengths.histogram):
+    rooms = merged((lengths.room(length, size), count) for length, count in lengths.histogram)
+    for length, left in reversed(rooms):
         while left:
             place = bisect_left(order, length)
             if place < len(order):

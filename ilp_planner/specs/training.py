@@ -24,6 +24,7 @@ from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpu_architectures import HOPPER, GpuArchitecture
 from ilp_planner.specs.images import Load, image_load
+from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.pipeline_layout import (
     LayoutStage,
     PipelineLayout,
@@ -454,10 +455,11 @@ class Sample(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _slowest(model: Decoder, micro_batch: int, micro_batches: int, dp: int) -> Sample:
+def _slowest(
+    model: Decoder, lengths: Lengths, micro_batch: int, micro_batches: int, dp: int
+) -> Sample:
     """Return the mean sample of the slowest of so many replicas."""
-    lengths, spans, tokens = model.lengths, [], 0
-    assert lengths is not None
+    spans, tokens = [], 0
     for layers, share in model.spans:
         found, pairs = lengths.slowest(model.sequence, micro_batch, micro_batches, dp, share)
         tokens = math.ceil(found)
@@ -573,10 +575,16 @@ class TrainingJob(HashedOnce):
     @property
     def sample(self) -> Sample:
         """A sample as passes see it: of the slowest replica, in the mean of its samples."""
-        model = self.model
-        if model.lengths is None:
+        model, lengths = self.model, self.lengths
+        if lengths is None:
             return Sample(model.sequence, model.attention_spans)
-        return _slowest(model, self.micro_batch, max(1, self.micro_batches), self.dp)
+        return _slowest(model, lengths, self.micro_batch, max(1, self.micro_batches), self.dp)
+
+    @property
+    def lengths(self) -> Lengths | None:
+        """Documents that samples are made of, as context-parallel ranks have them; None: samples
+        are of one length."""
+        return self.model.lengths and self.model.lengths.on_ranks(self.settings.cp)
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -584,7 +592,7 @@ class TrainingJob(HashedOnce):
         model's encoders."""
         model, number = self.model, max(1, self.micro_batches)
         return tuple(
-            image_load(one, model.lengths, model.sequence, self.micro_batch, number, self.dp)
+            image_load(one, self.lengths, model.sequence, self.micro_batch, number, self.dp)
             for one in model.encoders
         )
 

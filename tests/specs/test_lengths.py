@@ -46,10 +46,13 @@ def documents(draw: st.DrawFn, batching: str = "", most: int = 40) -> Lengths:
     )
 
 
-def one_by_one(lengths: Lengths) -> list[list[int]]:
-    """Pack by best fit decreasing, document after document."""
+def one_by_one(lengths: Lengths, cp: int = 1) -> list[list[int]]:
+    """Pack by best fit decreasing, document after document, each padded to twice the ranks."""
     found: list[list[int]] = []
+    multiple = 2 * cp if cp > 1 else 1
     for length, count in reversed([*zip(lengths.lengths, lengths.counts, strict=True)]):
+        while length % multiple:
+            length += 1
         for _ in range(count):
             fitting = [pack for pack in found if sum(pack) + length <= SEQUENCE]
             if fitting:
@@ -73,6 +76,21 @@ def test_packs_are_those_of_documents_one_by_one(lengths: Lengths) -> None:
     assert tuple(placed.values()) == lengths.counts
     free = sorted(pack.free for pack in found for _ in range(pack.number))
     assert free == sorted(SEQUENCE - sum(pack) for pack in theirs)
+
+
+@examples(60)
+@given(lengths=documents(PACKED), cp=st.sampled_from((1, 2, 4, 8)))
+def test_documents_of_packs_are_padded_for_context_parallel_ranks(
+    lengths: Lengths, cp: int
+) -> None:
+    """To two equal parts for each rank: tokens, pairs and padding are those of packs made so."""
+    own, theirs = lengths.on_ranks(cp), one_by_one(lengths, cp)
+    total = sum(n * c for n, c in rows_of(lengths))
+    assert own.trained(SEQUENCE) == pytest.approx(total / len(theirs))
+    assert own.padding(SEQUENCE, 1) == pytest.approx(1 - total / len(theirs) / SEQUENCE)
+    pairs = [sum(n**2 for n in (*pack, SEQUENCE - sum(pack))) for pack in theirs]
+    assert own.slowest(SEQUENCE, 1, 1, 1, whole)[1] == pytest.approx(sum(pairs) / len(pairs))
+    assert all(other.on_ranks(cp) is other for other in map(lengths.made, {*BATCHINGS} - {PACKED}))
 
 
 @examples(60)

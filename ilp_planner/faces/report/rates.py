@@ -290,6 +290,8 @@ def samples_of_plan(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str
     model = None if problem.spec is None else as_decoder(problem.spec.architecture)
     if model is None:
         return []
+    if plan.settings is not None:
+        model = model.on_ranks(plan.settings.cp)
     found = samples_lines(model, plan.micro_batch_size // getattr(plan.stages[0], "dp", 1))
     alone = model.lengths is not None and plan.settings is None  # layer-level plans
     return [(name, f"{text}; counted as in the mean") for name, text in found] if alone else found
