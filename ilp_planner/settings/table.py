@@ -413,6 +413,28 @@ SETTINGS = (
         ),
     ),
     Setting(
+        "encoder_recompute",
+        OneOf(("none", "core", "full")),
+        "What layers of encoders compute again: some of none, core (of attention), full; none "
+        "without this option, and as the decoder's layers where the runtime has them so.",
+        "KIND",
+        title="recomputation of encoders",
+        fields=("settings.encoder_recompute",),
+        remark=(
+            "of encoders that are trained; Qwen3-VL's of Megatron-Bridge as the decoder's layers, "
+            "none, core or full, in blocks of one"
+        ),
+        search={
+            "": Search(FIXED, ("none",), remark="no encoders"),
+            "megatron": Search(AS_ASKED, ("none",), ("core", "full")),
+        },
+        choice=values.ENCODER_RECOMPUTE,
+        label=labels.unusual(15, "encoder_recompute", "encoder recomputed: {}"),
+        job_option=JobOption(
+            "encoder_recompute", unsaid="none", others=Change(5, ("full", "core"))
+        ),
+    ),
+    Setting(
         "distribute",
         title="kept inputs divided",
         fields=("settings.recompute.distribute",),

@@ -368,6 +368,7 @@ class Settings(HashedOnce):
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as there
     are pipeline ranks. overlap_sends: what passes between virtual stages travels while ranks
     compute; otherwise both ends wait, as they always do without virtual stages.
+    encoder_recompute: of layers of encoders: `none`, `core` (of attention) or `full`.
     carried: words of a launch line of Megatron that are not modelled, for an export to write back.
     """
 
@@ -393,6 +394,7 @@ class Settings(HashedOnce):
     schedule: str = USUAL
     turn: int = 0
     overlap_sends: bool = True
+    encoder_recompute: str = "none"
     carried: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:

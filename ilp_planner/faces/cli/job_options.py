@@ -116,6 +116,10 @@ class Job:
             "is of.",
         ),
     ] = None
+    encoder_recompute: Annotated[
+        Literal["none", "core", "full"] | None,
+        memory("--encoder-recompute", "Of encoders; the decoder's where it is the same, or none."),
+    ] = None
     recompute_modules: Annotated[
         str | None,
         memory("--recompute-modules", "Of selective: Megatron's names, by commas.", "NAMES"),
