@@ -19,7 +19,7 @@ from ilp_planner.settings.table import FORMAT_FIELD, LOSS_FIELD
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpus import gpu
-from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import FULL, GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import LIGER, TrainingJob
 
@@ -88,7 +88,7 @@ EXPORTS = {
             "ilp_planner.formats.deepspeed:export_deepspeed",
             "JSON for DeepSpeed 0.19.8, and the boundaries of its `PipelineModule`",
             "its own reader, the pipeline built on every stage",
-            batchings=(LONGEST, FULL),
+            batchings=(LONGEST, GROUPED, FULL),
         )
     },
     "nemo": {
@@ -97,7 +97,7 @@ EXPORTS = {
             "YAML overrides in the field names of Megatron-Bridge 0.3.1",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
             tunes=True,
-            batchings=BATCHINGS,
+            batchings=(PACKED, JOINED, LONGEST, FULL),
         )
     },
     "peft": {
@@ -107,7 +107,7 @@ EXPORTS = {
             "parts; replicas by DDP, FSDP or ZeRO",
             "PEFT 0.21.2 makes the adapters, the Trainer of transformers 5.23 takes a step",
             tunes=True,
-            batchings=(JOINED, LONGEST, FULL),
+            batchings=(JOINED, LONGEST, GROUPED, FULL),
         )
     },
 }

@@ -40,7 +40,7 @@ from ilp_planner.settings.domains import (
     Stages,
     Together,
 )
-from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import BATCHINGS, FULL, GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
@@ -1390,15 +1390,15 @@ SETTINGS = (
         title="samples of documents",
         fields=("batching",),
         remark=(
-            "with `lengths`; packed by best fit decreasing, a pack in a micro-batch (THD); longest "
-            "and full: a document each"
+            "with `lengths`; packed by best fit decreasing, a pack in a micro-batch (THD); "
+            "longest, grouped and full: a document each"
         ),
         search={
             "megatron": Search(AS_ASKED, BATCHINGS),
             "torchtitan": Search(
                 AS_ASKED,
                 (PACKED,),
-                (JOINED, LONGEST, FULL),
+                (JOINED, LONGEST, GROUPED, FULL),
                 remark=(
                     "documents are masked by FlexAttention; it pads none: others by PEFT and the "
                     "Trainer alone"
@@ -1408,7 +1408,9 @@ SETTINGS = (
                 AS_ASKED, (JOINED,), remark="documents are joined and cut, and none is masked"
             ),
             "deepspeed": Search(
-                AS_ASKED, (LONGEST, FULL), remark="as the training program pads: it packs none"
+                AS_ASKED,
+                (LONGEST, GROUPED, FULL),
+                remark="as the training program pads: it packs none",
             ),
         },
         asked_by=("lengths", "batching"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIMENSION
 from ilp_planner.specs.decoder import Decoder, as_decoder
-from ilp_planner.specs.lengths import CLASSES, LONGEST, PACKED, Lengths
+from ilp_planner.specs.lengths import CLASSES, PACKED, PADDED, Lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,7 @@ def of_samples(
             f"{source}: found a document of {longest} tokens, expected at most {tokens}, the "
             f"sequence length; {option.format(_rounded(longest))} has room"
         )
-    if lengths.batching == LONGEST:
+    if lengths.batching in PADDED:
         tokens = min(tokens, _rounded(longest))
     try:
         return replace(decoder, sequence=tokens, lengths=lengths)

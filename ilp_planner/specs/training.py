@@ -458,12 +458,19 @@ class Sample(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _slowest(
-    model: Decoder, lengths: Lengths, micro_batch: int, micro_batches: int, dp: int
+    model: Decoder,
+    lengths: Lengths,
+    micro_batch: int,
+    micro_batches: int,
+    dp: int,
+    by_trainer: bool,
 ) -> Sample:
     """Return the mean sample of the slowest of so many replicas."""
     spans, tokens = [], 0
     for layers, share in model.spans:
-        found, pairs = lengths.slowest(model.sequence, micro_batch, micro_batches, dp, share)
+        found, pairs = lengths.slowest(
+            model.sequence, micro_batch, micro_batches, dp, share, by_trainer=by_trainer
+        )
         tokens = math.ceil(found)
         spans.append((layers, pairs / tokens**2))
     return Sample(tokens, tuple(spans))
@@ -580,7 +587,8 @@ class TrainingJob(HashedOnce):
         model, lengths = self.model, self.lengths
         if lengths is None:
             return Sample(model.sequence, model.attention_spans)
-        return _slowest(model, lengths, self.micro_batch, max(1, self.micro_batches), self.dp)
+        steps, eager = max(1, self.micro_batches), self.settings.kernels.implementation == "eager"
+        return _slowest(model, lengths, self.micro_batch, steps, self.dp, eager)
 
     @property
     def lengths(self) -> Lengths | None:

@@ -18,6 +18,7 @@ from ilp_planner.formats.peft import export_peft
 from ilp_planner.settings.values import as_transformers
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import LatentAttention, Mamba
+from ilp_planner.specs.lengths import GROUPED, LONGEST, Lengths
 from ilp_planner.specs.training import OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.formats.test_odd_names import NAMES
@@ -150,6 +151,15 @@ def test_liger_has_its_loss_for_kinds_of_models_alone(changes: dict[str, Any], w
         return
     with pytest.raises(PlanError, match=f"Liger has it for no model with {what}"):
         export_peft(job, "run")
+
+
+@pytest.mark.parametrize(("batching", "asked"), [(LONGEST, None), (GROUPED, "group_by_length")])
+def test_the_trainer_sorts_documents_where_the_plan_does(batching: str, asked: str | None) -> None:
+    job = job_of(LORA)
+    lengths = Lengths(lengths=(5, 9), counts=(2, 1), batching=batching)
+    plan = plan_of(replace(job, model=replace(job.model, lengths=lengths)))
+    assert plan["arguments"].get("train_sampling_strategy") == asked
+    assert plan["padding"] == "longest"
 
 
 @pytest.mark.parametrize("system", [name for name in EXPORTS if name != "peft"])

@@ -101,7 +101,7 @@ class Job:
     ] = None
     lengths: o.LengthsFile = None
     batching: Annotated[
-        Literal["packed", "joined", "longest", "full"] | None,
+        Literal["packed", "joined", "longest", "grouped", "full"] | None,
         about("--batching", BY_NAME["batching"].help),
     ] = None
     text_only: Annotated[bool, about("--text-only", o.TEXT_ONLY)] = False

@@ -10,7 +10,7 @@ from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines,
 from ilp_planner.spaces.throughput import throughput
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.images import image_load, images_of_documents
-from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import FULL, GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.prices import hourly_price, nodes_of
 from ilp_planner.specs.sounds import SoundEncoder
 
@@ -281,6 +281,7 @@ WORDS = {
     PACKED: "packed",
     JOINED: "joined and cut",
     LONGEST: "a document each, padded to the longest of its micro-batch",
+    GROUPED: "a document each, sorted in groups, padded to the longest of its micro-batch",
     FULL: "a document each, padded to the sequence length",
 }
 

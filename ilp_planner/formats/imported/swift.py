@@ -17,7 +17,7 @@ from ilp_planner.formats.imported.rows import (
     truth,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
-from ilp_planner.specs.lengths import LONGEST, PACKED
+from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, ROUTED
 
 HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
@@ -86,7 +86,8 @@ def _finish(reading: Reading) -> None:
         _of_experts(reading)
     _images(reading)
     _head(reading)
-    reading.batching = PACKED if truth(given.get("packing")) else LONGEST
+    sorts = truth(given.get("group_by_length"))
+    reading.batching = PACKED if truth(given.get("packing")) else (GROUPED if sorts else LONGEST)
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":
@@ -134,7 +135,7 @@ ROWS: dict[str, Says] = {
         "float32": {"bf16": False, "fp16": False},
     },
     "packing": Uncounted(f"packed samples {OF_DOCUMENTS}"),
-    "group_by_length": Uncounted("documents of like lengths in a micro-batch"),
+    "group_by_length": Uncounted(f"sorted samples {OF_DOCUMENTS}"),
     "padding_free": Uncounted(f"samples without padding {OF_DOCUMENTS}"),
     "teacher_model": Uncounted("the teacher"),
     "moe_router_dtype": only("none", "fp32", "fp64", None),

@@ -87,6 +87,8 @@ def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_pa
         [
             (FACTORY, "a document each, padded to the longest of its micro-batch"),
             (f"{FACTORY}packing: true\n", "joined and cut"),
+            (f"{FACTORY}group_by_length: true\n", "sorted in groups"),
+            (f"{FACTORY}train_sampling_strategy: group_by_length\n", "sorted in groups"),
             (f"{FACTORY}packing: true\nneat_packing: true\n", "packed, "),
         ]
     ):
@@ -98,7 +100,8 @@ def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_pa
         assert words in told.out
         assert "counted as full ones" not in told.out
         alone = ilp_plan(*asked).out
-        assert ("(`--lengths`); counted as full ones" in alone) == ("packing" in text)
+        asks = "packing" in text or "group_by" in text
+        assert ("(`--lengths`); counted as full ones" in alone) == asks
         assert "padding" not in alone
     lengths.write_text("length\n3000\n")
     longer = ilp_plan(*asked, "--lengths", str(lengths)).err
