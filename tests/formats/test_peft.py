@@ -181,7 +181,9 @@ def test_what_is_no_tuning_or_no_replica_is_refused() -> None:
         export_peft(wide, "run")
 
 
-@pytest.mark.parametrize("system", [name for name in EXPORTS if name not in ("peft", "nemo")])
+@pytest.mark.parametrize(
+    "system", [name for name in EXPORTS if name not in ("peft", "nemo", "swift")]
+)
 def test_systems_that_train_all_of_a_model_refuse_and_name_the_export(system: str) -> None:
     runtime = Runtime(system, next(iter(EXPORTS[system])))
     with pytest.raises(PlanError, match=r"rank: found 4, but .* trains all .*`peft` writes it"):
