@@ -151,7 +151,7 @@ def test_bytes_of_ranks_are_those_of_the_planner(seed: int) -> None:
 def test_a_model_with_more_is_believed_and_said() -> None:
     encoder = Encoder(layers=2, hidden=96, heads=3, ffn=192, patch=14, image_size=224)
     problem = runtime_problem("megatron", cluster=small_cluster(1, 2), changes={"encoder": encoder})
-    assert uncounted(problem) == "an encoder of images"
+    assert uncounted(problem) == "encoders of images or sounds"
     proof = training_proof(problem, 10.0)
     assert "job" not in proof["table"]
     assert proof["table"]["chains"]

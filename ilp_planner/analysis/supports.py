@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 RANK = 16  # of the adapters that an export is tried with
 # Export -> the training system whose jobs it writes, if the name is another.
-SYSTEMS = {"nemo": "megatron", "peft": "deepspeed", "autoparallel": "torchtitan@0.2.2"}
+SYSTEMS = {
+    "nemo": "megatron", "swift": "megatron", "peft": "deepspeed",
+    "autoparallel": "torchtitan@0.2.2",
+}  # fmt: skip
 BITS = {"fp8": 8, "fp4": 4}  # of quantised products, by the name of their rate in the table of GPUs
 
 

@@ -26,6 +26,7 @@ class Expected:
 
     iteration: seconds. memory: peak bytes of every pipeline rank. hosts: names of the nodes by node
     rank; empty: any. ordered: the plan tells its nodes apart. vendor: of the GPUs; empty: unknown.
+    model: its name at Hugging Face; empty: unknown.
     """
 
     iteration: float | None = None
@@ -33,6 +34,7 @@ class Expected:
     hosts: tuple[str, ...] = ()
     ordered: bool = False
     vendor: str = ""
+    model: str = ""
 
 
 def file_name(name: str, suffix: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.files import check_writable, write_text
+from ilp_planner.base.library import hub_names
 from ilp_planner.base.units import format_seconds
 from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.formats.nearest_run import NearRun, nearest_run
@@ -19,7 +20,7 @@ from ilp_planner.settings.table import FORMAT_FIELD, LOSS_FIELD
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpus import gpu
-from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import FULL, GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import LIGER, TrainingJob
 
@@ -31,7 +32,8 @@ class Export(NamedTuple):
     """The export for a release of a training system. function: `module:function`, which takes a
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
-    the system is not asked for by one. tunes: it trains parts of a model alone.
+    the system is not asked for by one. tunes: it trains parts of a model alone. sees: it
+    has models with encoders.
     batchings: how it can make samples of documents (`specs.lengths.BATCHINGS`). cores: releases of
     Megatron-Core that the same files may be asked for, held against its arguments. Functions of
     `SCHEDULERS` take a `NodeRun` in place of a job."""
@@ -41,6 +43,7 @@ class Export(NamedTuple):
     checked: str
     release: str = ""
     tunes: bool = False
+    sees: bool = False
     batchings: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
 
@@ -88,7 +91,7 @@ EXPORTS = {
             "ilp_planner.formats.deepspeed:export_deepspeed",
             "JSON for DeepSpeed 0.19.8, and the boundaries of its `PipelineModule`",
             "its own reader, the pipeline built on every stage",
-            batchings=(LONGEST, FULL),
+            batchings=(LONGEST, GROUPED, FULL),
         )
     },
     "nemo": {
@@ -97,7 +100,17 @@ EXPORTS = {
             "YAML overrides in the field names of Megatron-Bridge 0.3.1",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
             tunes=True,
-            batchings=BATCHINGS,
+            batchings=(PACKED, JOINED, LONGEST, FULL),
+        )
+    },
+    "swift": {
+        "4": Export(
+            "ilp_planner.formats.swift:export_swift",
+            "script of ms-swift's `megatron sft`, for a named model, its images and sounds",
+            "its own arguments, read; read back as the same job",
+            tunes=True,
+            sees=True,
+            batchings=(PACKED, LONGEST, GROUPED),
         )
     },
     "peft": {
@@ -107,7 +120,7 @@ EXPORTS = {
             "parts; replicas by DDP, FSDP or ZeRO",
             "PEFT 0.21.2 makes the adapters, the Trainer of transformers 5.23 takes a step",
             tunes=True,
-            batchings=(JOINED, LONGEST, FULL),
+            batchings=(JOINED, LONGEST, GROUPED, FULL),
         )
     },
 }
@@ -235,11 +248,13 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
         ("sounds", "sounds before the decoder"),
         ("outputs", "another head"),
     ):
-        if not getattr(job.model, key):
+        if not getattr(job.model, key) or (row.sees and key != "outputs"):
             continue
         raise PlanError(
             f"model.{key}: found {what}, but the export for {runtime} is "
             "written for text alone; `ilp-plan evaluate` and `ilp-plan show` take the plan"
+            + "; `swift` writes it"
+            * (key != "outputs")
         )
     kind = MOMENTS.read(job.settings)
     if kind in BY_TRAINER and runtime.system != "peft":
@@ -384,6 +399,7 @@ def expected_of(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
         hosts=hosts,
         ordered=bool(told_apart) and len(hosts) > 1,
         vendor=vendors.pop() if len(vendors) == 1 else "",
+        model=next((hub for hub, own in hub_names().items() if own.stem == target.model.name), ""),
     )
 
 

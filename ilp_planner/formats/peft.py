@@ -15,13 +15,14 @@ from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.peft import TOOL, check_peft, optimizer_name
-from ilp_planner.specs.lengths import FULL, LONGEST
+from ilp_planner.specs.lengths import FULL, GROUPED, LONGEST
 from ilp_planner.specs.tuning import OF_EXPERTS, layers_of
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
-PADDINGS = {LONGEST: "longest", FULL: "max_length"}  # what the tokenizer calls them
+# Names of the tokenizer.
+PADDINGS = {LONGEST: "longest", GROUPED: "longest", FULL: "max_length"}
 SHARED = {"gradients": "shard_grad_op", "parameters": "full_shard"}  # what FSDP calls it
 # Parts of a model -> how the names of their parameters look in transformers.
 NAMES = {
@@ -233,6 +234,8 @@ def trainer_arguments(job: TrainingJob) -> dict[str, Any]:
         "optim": optimizer_name(job),
         "use_liger_kernel": job.settings.kernels.chunked_loss,
     }
+    if job.batching == GROUPED:
+        arguments["train_sampling_strategy"] = "group_by_length"
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
     return arguments | _shared(job)

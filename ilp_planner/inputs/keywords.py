@@ -22,6 +22,7 @@ class Demands(TypedDict, total=False):
     rank_order: str | Sequence[str] | None
     schedule: str | Sequence[str] | None
     recompute: str | Sequence[str] | None
+    encoder_recompute: str | Sequence[str] | None
     sharding: str | Sequence[str] | None
     sharding_copies: int | str | Sequence[int] | None
     cp_comm: str | Sequence[str] | None

@@ -394,7 +394,8 @@ INPUTS = (
         RUNTIME,
         "Samples of the documents of --lengths: packed (whole ones up to the sequence length, each "
         "attends to itself alone), joined (end to end and cut, each sees those before), longest "
-        "(one each, padded to the longest of its micro-batch) or full (to the sequence length).",
+        "(one each, padded to the longest of its micro-batch), grouped (likewise, sorted "
+        "in groups, as Hugging Face's group_by_length) or full (to the sequence length).",
         usual="packed",
         changes=COSTS,
     ),

@@ -16,7 +16,13 @@ from ilp_planner.job.attention import (
     product_input,
     with_kept,
 )
-from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_module, most_images
+from ilp_planner.job.encoder import (
+    encoder_job,
+    encoder_kind,
+    encoder_module,
+    most_images,
+    recompute_of,
+)
 from ilp_planner.job.mixers import mixer_modules
 from ilp_planner.job.mlp import expert_modules, mlp_modules
 from ilp_planner.job.modules import Kept, Module, Weight
@@ -27,6 +33,7 @@ from ilp_planner.job.recompute import (
     loader_mask,
     recomputed_layers,
     recomputes,
+    remembering,
 )
 from ilp_planner.job.shard import part, shard_of, stream_width
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
@@ -70,12 +77,13 @@ def _encoders(job: TrainingJob) -> Iterator[Module]:
 
 def encoder_recomputes(job: TrainingJob, encoder: AnyEncoder) -> bool:
     """Tell whether layers of an encoder keep their input only."""
-    return encoder.recomputed and encoder_kind(job).state == TRAINED
+    return recompute_of(job, encoder).granularity == "full"
 
 
 def encoder_layer(job: TrainingJob, encoder: AnyEncoder) -> Module:
     """Return a layer of an encoder, with all that its backward pass needs."""
-    return layer_module(encoder_job(job, encoder, most_images(job, encoder)), *encoder_kind(job))
+    own = encoder_job(job, encoder, most_images(job, encoder))
+    return layer_module(remembering(own), *encoder_kind(job))
 
 
 def _arguments(job: TrainingJob) -> tuple[Kept, ...]:

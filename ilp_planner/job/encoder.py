@@ -22,7 +22,7 @@ from ilp_planner.job.recompute import forget
 from ilp_planner.job.shard import part, shard_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.images import SOUNDS, AnyEncoder, Load, image_load
-from ilp_planner.specs.training import NOT_RECOMPUTED, Offload, TrainingJob
+from ilp_planner.specs.training import NOT_RECOMPUTED, Offload, Recompute, TrainingJob
 from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
     TRAINED,
@@ -35,6 +35,11 @@ from ilp_planner.specs.tuning import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+AGAIN = {
+    "none": NOT_RECOMPUTED,
+    "core": Recompute(granularity="selective"),
+    "full": Recompute(granularity="full", method="uniform", layers=1),
+}
 FROZEN = Tuning(frozen=("embedding",))  # not all trains: `encoder_kind` says what the layers do
 
 
@@ -51,10 +56,19 @@ class Tower(Decoder):
         return self.seen
 
 
+def recompute_of(job: TrainingJob, encoder: AnyEncoder) -> Recompute:
+    """Return what layers of an encoder compute again: nothing of those that are not trained."""
+    if encoder_kind(job).state != TRAINED:
+        return NOT_RECOMPUTED
+    if encoder.recomputed:
+        return AGAIN["full"]
+    return AGAIN[job.settings.encoder_recompute]
+
+
 def most_images(job: TrainingJob, encoder: AnyEncoder) -> Load:
     """Return the images, or pieces of sound, of a micro-batch that has the most."""
     model = job.model
-    found = image_load(encoder, model.lengths, model.sequence, job.micro_batch)
+    found = image_load(encoder, job.lengths, model.sequence, job.micro_batch)
     return _divided(job, encoder, found)
 
 
@@ -80,7 +94,9 @@ def _divided(job: TrainingJob, encoder: AnyEncoder, load: Load) -> Load:
 def encoder_job(job: TrainingJob, encoder: AnyEncoder, load: Load) -> TrainingJob:
     """Return the job that trains an encoder's layers; each of its samples is one image, or a piece
     of sound. load: images of a micro-batch, for memory those of `most_images`."""
-    settings = job.settings
+    settings, again = job.settings, recompute_of(job, encoder)
+    if again.granularity == "full":
+        again = NOT_RECOMPUTED  # of all its activations
     kernels = replace(
         settings.kernels,
         quantised="", number_format="", quantised_parameters=False, exact_first=0, exact_last=0,
@@ -113,7 +129,7 @@ def encoder_job(job: TrainingJob, encoder: AnyEncoder, load: Load) -> TrainingJo
         settings=replace(
             settings,
             cp=1, cp_inner=0, ep=1, etp=0, sequence_parallel=False, turn=0,
-            recompute=NOT_RECOMPUTED, offload=Offload(), kernels=kernels,
+            recompute=again, offload=Offload(), kernels=kernels,
             tuning=Tuning() if trains_encoder(job.model, settings.tuning) else FROZEN,
         ),
     )  # fmt: skip

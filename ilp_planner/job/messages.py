@@ -10,7 +10,13 @@ for the list of messages. Modules are named by their path, `self_attention.linea
 import math
 from dataclasses import replace
 
-from ilp_planner.job.encoder import all_seen, encoder_job, encoder_kind, images_seen
+from ilp_planner.job.encoder import (
+    all_seen,
+    encoder_job,
+    encoder_kind,
+    images_seen,
+    recompute_of,
+)
 from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
@@ -54,7 +60,7 @@ def encoder_messages(job: TrainingJob, encoder: AnyEncoder) -> tuple[Messages, M
         ends["images"] = (gather,), (back,) * (kind.state == TRAINED or learns)
     if own.tp == 1:
         return layer, ends
-    if kind.state == TRAINED and encoder.recomputed:
+    if recompute_of(job, encoder).granularity == "full":
         layer = {name: (there, (*there, *back)) for name, (there, back) in layer.items()}
     rows, count = seen.tokens, 1 + encoder.deepstack
     out = replace(_tp(own, "all_reduce", (rows, job.model.hidden)), times=count)

@@ -680,7 +680,9 @@ def _encoder_moment(job: TrainingJob, embedding: Module) -> float:
             found.append(layer_forward(own, experts=False))
             continue
         again = layer.activations if encoder_recomputes(job, encoder) else 0.0
-        found.append(kept + again + _layer_moment(own, layer, layer, kind))
+        core = own.settings.recompute.granularity != "none"
+        held = layer_module(own, *kind) if core else layer
+        found.append(kept + again + _layer_moment(own, held, layer, kind))
     return max(found)
 
 

@@ -14,7 +14,7 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ilp_planner.job.encoder import encoder_job, images_seen
+from ilp_planner.job.encoder import encoder_job, images_seen, recompute_of
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, loss_chunk, product_streams, stream_width, widens
@@ -205,8 +205,12 @@ def encoder_work(
     share, tuning = _Share(own), job.settings.tuning
     trained, learns = trains_encoder(job.model, tuning), trains_projector(job.model, tuning)
     layer = layer_work(own, kind=0)
-    if trained and encoder.recomputed:
-        layer = tuple(replace(one, backward=(*one.forward, *one.backward)) for one in layer)
+    if (again := recompute_of(job, encoder).granularity) != "none":
+        whole = again == "full"
+        layer = tuple(
+            replace(one, backward=(*one.forward, *one.backward)) if whole or one.core else one
+            for one in layer
+        )
     stems: tuple[ModuleWork, ...] = ()
     for stem in encoder.stems:
         rows = share.tokens * stem.rows

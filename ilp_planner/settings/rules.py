@@ -25,6 +25,7 @@ from ilp_planner.specs.tuning import (
     moves,
     parts_of_layer,
     targets_of,
+    trains_encoder,
     trains_input,
     trains_output,
 )
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 KINDS = len(LAYER_KINDS)  # of layers that a tuned job has at most
 ALONE = ("uniform", 1)  # recomputation of whole layers that hybrids are priced with
+OF_ENCODERS = "encoder recompute"
+ENCODER_FIELD = "settings.encoder_recompute"
+AS_ENCODER = {"none": "none", "selective": "core", "full": "full"}  # recomputation of the decoder
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
 # Recomputed part of a layer -> the part of a graph that it lies in. Dropout excludes both together.
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
@@ -312,6 +316,13 @@ def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> It
     if model.pattern and again.granularity == "full" and (again.method, again.layers) != ALONE:
         limit = "uniform 1, as layers of a hybrid differ"
         yield Broken("recompute layers", f"{again.method} {again.layers}", limit)
+    if any(one.as_decoder for one in model.encoders) and trains_encoder(model, settings.tuning):
+        has, found = AS_ENCODER[again.granularity], settings.encoder_recompute
+        if again.granularity == "full" and (again.method, again.layers) != ALONE:
+            limit = "uniform 1, as the encoder's are recomputed with the decoder's"
+            yield Broken("recompute layers", f"{again.method} {again.layers}", limit)
+        elif found != has:
+            yield Broken(OF_ENCODERS, found, f"{has}, as the decoder's layers")
     if settings.overlap_experts:
         if again.granularity == "full":
             yield Broken(OVERLAP, "full recomputation", "selective or none")
@@ -472,6 +483,23 @@ def check_adapters(job: TrainingJob) -> Iterator[Broken]:
             yield Broken("adapters", target, f"some of {', '.join(BRIDGE_NAMES)}")
 
 
+def check_encoders(job: TrainingJob) -> Iterator[Broken]:
+    """Nothing of an encoder is computed again where none is trained, or where all of it is."""
+    found = job.settings.encoder_recompute
+    if found == "none":
+        return
+    if not trains_encoder(job.model, job.settings.tuning):
+        yield Broken(OF_ENCODERS, found, "none without an encoder that is trained")
+    elif all(one.recomputed for one in job.model.encoders):
+        yield Broken(OF_ENCODERS, found, "none, as the encoder is always recomputed")
+
+
+def that_follow(model: Decoder) -> dict[str, tuple[str, ...]]:
+    """Return the values of settings that follow from others in a model, by their names."""
+    follows = any(one.as_decoder for one in model.encoders)
+    return {"encoder_recompute": tuple(AS_ENCODER.values())} if follows else {}
+
+
 def check_packs(job: TrainingJob) -> Iterator[Broken]:
     """Attention reads all of a micro-batch of packed samples as one row."""
     if job.batching == PACKED and job.micro_batch > 1:
@@ -482,6 +510,7 @@ def check_packs(job: TrainingJob) -> Iterator[Broken]:
 
 MEGATRON_RULES = (
     check_usual,
+    check_encoders,
     check_packs,
     check_context,
     check_recompute,

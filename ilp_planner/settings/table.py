@@ -40,7 +40,7 @@ from ilp_planner.settings.domains import (
     Stages,
     Together,
 )
-from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import BATCHINGS, FULL, GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
@@ -410,6 +410,28 @@ SETTINGS = (
                 Key(OTHERS, f"recompute.{part}")
                 for part in ("granularity", "modules", "method", "layers")
             ),
+        ),
+    ),
+    Setting(
+        "encoder_recompute",
+        OneOf(("none", "core", "full")),
+        "What layers of encoders compute again: some of none, core (of attention), full; none "
+        "without this option, and as the decoder's layers where the runtime has them so.",
+        "KIND",
+        title="recomputation of encoders",
+        fields=("settings.encoder_recompute",),
+        remark=(
+            "of encoders that are trained; Qwen3-VL's of Megatron-Bridge as the decoder's layers, "
+            "none, core or full, in blocks of one"
+        ),
+        search={
+            "": Search(FIXED, ("none",), remark="no encoders"),
+            "megatron": Search(AS_ASKED, ("none",), ("core", "full")),
+        },
+        choice=values.ENCODER_RECOMPUTE,
+        label=labels.unusual(15, "encoder_recompute", "encoder recomputed: {}"),
+        job_option=JobOption(
+            "encoder_recompute", unsaid="none", others=Change(5, ("full", "core"))
         ),
     ),
     Setting(
@@ -1369,15 +1391,15 @@ SETTINGS = (
         title="samples of documents",
         fields=("batching",),
         remark=(
-            "with `lengths`; packed by best fit decreasing, a pack in a micro-batch (THD); longest "
-            "and full: a document each"
+            "with `lengths`; packed by best fit decreasing, a pack in a micro-batch (THD); "
+            "longest, grouped and full: a document each"
         ),
         search={
             "megatron": Search(AS_ASKED, BATCHINGS),
             "torchtitan": Search(
                 AS_ASKED,
                 (PACKED,),
-                (JOINED, LONGEST, FULL),
+                (JOINED, LONGEST, GROUPED, FULL),
                 remark=(
                     "documents are masked by FlexAttention; it pads none: others by PEFT and the "
                     "Trainer alone"
@@ -1387,7 +1409,9 @@ SETTINGS = (
                 AS_ASKED, (JOINED,), remark="documents are joined and cut, and none is masked"
             ),
             "deepspeed": Search(
-                AS_ASKED, (LONGEST, FULL), remark="as the training program pads: it packs none"
+                AS_ASKED,
+                (LONGEST, GROUPED, FULL),
+                remark="as the training program pads: it packs none",
             ),
         },
         asked_by=("lengths", "batching"),

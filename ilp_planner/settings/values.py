@@ -350,6 +350,11 @@ DISPATCHER = Choice(
     rest="alltoall",
     uncounted={"flex": "DeepEP's buffers, which are none of PyTorch's"},
 )
+ENCODER_RECOMPUTE = Choice(
+    lambda s: s.encoder_recompute,
+    lambda s, v: replace(s, encoder_recompute=v),
+    "encoder recompute {}",
+)
 FUSED_PERMUTE = switch(
     "kernels.fused_permute",
     "fused permute {}",

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import ROUNDING
-from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
@@ -229,7 +229,10 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         micro_batch=plan.micro_batch_size // getattr(plan.stages[0], "dp", 1),
     )
     devices = [cluster.device_types[name] for name in map(cluster.type_of.__getitem__, plan.used)]
-    return rates_of(spec.architecture, spec.precision, devices, done)
+    settings, architecture = getattr(plan, "settings", None), spec.architecture
+    if settings is not None and isinstance(architecture, Decoder):
+        architecture = architecture.on_ranks(settings.cp)
+    return rates_of(architecture, spec.precision, devices, done)
 
 
 def bubble(plan: AnyPlan, evaluation: Evaluation) -> float | None:

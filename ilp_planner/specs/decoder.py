@@ -6,9 +6,9 @@ lines. `Gpt` is the special case that Aceso and Metis profile.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ilp_planner.base.hashing import HashedOnce, hashed_once
 from ilp_planner.specs.architecture import (
@@ -499,6 +499,11 @@ class Decoder(HashedOnce):
     def _attentions(self) -> int:
         """Return the number of layers with attention."""
         return sum(LAYER_KINDS[kind].mixer == ATTENTION for kind in self.layer_kinds)
+
+    def on_ranks(self, cp: int) -> Self:
+        """Return the same model with documents as context-parallel ranks have them."""
+        found = self.lengths.on_ranks(cp) if self.lengths else None
+        return self if found is self.lengths else replace(self, lengths=found)
 
     @property
     def tokens(self) -> float:

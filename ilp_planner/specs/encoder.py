@@ -60,7 +60,9 @@ class Encoder:
         decoder (Megatron-LM, Pai-Megatron-Patch, Megatron-Bridge's Qwen3-VL).
     cp_divided: context-parallel ranks divide the images of a micro-batch, and gather what the
         decoder reads (`vision_dp_when_cp` of Megatron-Bridge). False: each computes all of them.
-    recomputed: the backward pass computes its layers again.
+    recomputed: the backward pass computes its layers again, whatever the decoder's do.
+    as_decoder: its layers are recomputed as the decoder's are (`get_vision_model_config` of
+        Megatron-Bridge's Qwen3-VL copies recomputation): all of them, or the core of attention.
     """
 
     layers: int
@@ -90,6 +92,7 @@ class Encoder:
     whole: bool = False
     cp_divided: bool = False
     recomputed: bool = False
+    as_decoder: bool = False
 
     def __post_init__(self) -> None:
         check_fields(
@@ -114,6 +117,12 @@ class Encoder:
             raise ValueError(
                 f"window must be 0 or at least {self.token_side} pixels, the side of a token, "
                 f"found {self.window}"
+            )
+        if self.as_decoder and (self.whole or self.recomputed):
+            other = "whole" if self.whole else "recomputed"
+            raise ValueError(
+                f"as_decoder must be false with {other}, found true: a module of transformers "
+                "does not see what the decoder recomputes"
             )
         if self.image_size % self.token_side:
             near = max(1, round(self.image_size / self.token_side)) * self.token_side

@@ -8,7 +8,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.specs.encoder import Encoder
-from ilp_planner.specs.lengths import JOINED, PACKED, Lengths, expected_largest, merged, packs
+from ilp_planner.specs.lengths import (
+    GROUPED,
+    JOINED,
+    PACKED,
+    Lengths,
+    expected_largest,
+    merged,
+    packs,
+)
 from ilp_planner.specs.sounds import SoundEncoder
 
 if TYPE_CHECKING:
@@ -76,6 +84,23 @@ def _seen(encoder: Encoder, lengths: Lengths) -> tuple[_Kind, ...]:
     return tuple(_Kind(length, number, n, known[size]) for length, number, n, size in rows)
 
 
+REFUSED = {JOINED: "cuts samples anywhere", GROUPED: "sorts documents by their tokens alone"}
+
+
+def _check_batching(what: str, lengths: Lengths) -> None:
+    """Refuse samples whose images or sounds are not known.
+
+    Raises
+    ------
+    ValueError: that.
+    """
+    if why := REFUSED.get(lengths.batching):
+        raise ValueError(
+            f"found {what} with `batching={lengths.batching}`, which {why}, expected packed, "
+            "longest or full"
+        )
+
+
 def check_sounds(encoder: SoundEncoder, lengths: Lengths, images: Encoder | None) -> None:
     """Refuse documents that have no room for their sounds, and their images beside them.
 
@@ -83,11 +108,7 @@ def check_sounds(encoder: SoundEncoder, lengths: Lengths, images: Encoder | None
     ------
     ValueError: that, no sound at all, or samples that are cut anywhere.
     """
-    if lengths.batching == JOINED:
-        raise ValueError(
-            "found sounds with `batching=joined`, which cuts samples anywhere, expected packed, "
-            "longest or full"
-        )
+    _check_batching("sounds", lengths)
     kinds = _kinds(encoder, lengths)
     others = _kinds(images, lengths) if images else ()
     for place, kind in enumerate(kinds):
@@ -111,11 +132,7 @@ def check_images(encoder: Encoder, lengths: Lengths, *, alone: bool = True) -> N
     ValueError: that, no image at all, a size that the encoder does not take, or samples that are
         cut anywhere.
     """
-    if lengths.batching == JOINED:
-        raise ValueError(
-            "found images with `batching=joined`, which cuts samples anywhere, expected packed, "
-            "longest or full"
-        )
+    _check_batching("images", lengths)
     sizes = {size for size in lengths.image_sizes if size}
     if encoder.fixed_size and sizes - {encoder.image_size}:
         raise ValueError(
@@ -204,7 +221,9 @@ def _of_samples(
         return
     each: dict[int, list[tuple[float, int]]] = {}
     for kind in kinds:
-        each.setdefault(kind.length, []).append((kind.images * value(kind.encoder), kind.documents))
+        each.setdefault(lengths.room(kind.length, sequence), []).append(
+            (kind.images * value(kind.encoder), kind.documents)
+        )
     of = _mean if mean else _most
     known = {length: of(rows) for length, rows in each.items()}
     for pack in packs(lengths, sequence):

@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
-# Four ways to make samples of documents.
+# Ways to make samples of documents.
 # packed: whole documents in a sample; attention stays inside of each.
 # joined: documents are joined end to end and cut; attention sees all tokens before.
 # longest: one document in a sample, padded to the longest of its micro-batch.
+# grouped: likewise, and micro-batches are of documents of like lengths, which a sampler sorts.
 # full: one document in a sample, padded to the sequence length.
-BATCHINGS = PACKED, JOINED, LONGEST, FULL = "packed", "joined", "longest", "full"
+BATCHINGS = PACKED, JOINED, LONGEST, GROUPED, FULL = (
+    "packed", "joined", "longest", "grouped", "full",
+)  # fmt: skip
+PADDED = (LONGEST, GROUPED)  # to the longest document of a micro-batch
 CLASSES = 4096  # different lengths of a histogram, at most
 GRID = 2**16  # points of the distribution of a replica's sum over its samples, about
 FINEST, COARSEST = 512, 8  # steps between the least and the largest value of one sample
@@ -53,10 +57,12 @@ class Lengths:
 
     lengths: tokens of a document, ascending; with images, those of one length by their images.
     counts: documents of each length.
-    batching: how samples are made of them: `packed`, `joined`, `longest` or `full`.
+    batching: how samples are made of them, one of `BATCHINGS`.
     images: of each of these documents; empty: as many as the model's encoder says.
     image_sizes: pixels of their side, 0 without images; empty: the encoder's.
     seconds: of sound in each of these documents; empty: as many as the model's encoder says.
+    multiple: tokens that a document of a pack is padded to a multiple of.
+    alike: groups are so large that their micro-batches have no padding, for a bound.
 
     Raises
     ------
@@ -69,6 +75,8 @@ class Lengths:
     images: tuple[int, ...] = ()
     image_sizes: tuple[int, ...] = ()
     seconds: tuple[int, ...] = ()
+    multiple: int = 1
+    alike: bool = False
 
     def __post_init__(self) -> None:
         if self.batching not in BATCHINGS:
@@ -87,7 +95,8 @@ class Lengths:
     @cached_property
     def _hash(self) -> int:
         # of numbers alone: pickles have it, and another process hashes texts differently
-        return hash((self.kinds, self.counts, BATCHINGS.index(self.batching)))
+        return hash((self.kinds, self.counts, BATCHINGS.index(self.batching), self.multiple,
+                     self.alike))  # fmt: skip
 
     def __hash__(self) -> int:
         return self._hash  # once: jobs are keys of many caches
@@ -146,7 +155,14 @@ class Lengths:
         return self.documents / sum(pack.number for pack in packs(self, sequence))
 
     def slowest(
-        self, sequence: int, micro_batch: int, micro_batches: int, dp: int, share: Share
+        self,
+        sequence: int,
+        micro_batch: int,
+        micro_batches: int,
+        dp: int,
+        share: Share,
+        *,
+        by_trainer: bool = False,
     ) -> tuple[float, float]:
         """Return the tokens of a sample with its padding, and the pairs of tokens that attention
         sees in it: the expected mean over the samples of the slowest replica.
@@ -157,6 +173,7 @@ class Lengths:
         micro_batches: of each replica.
         dp: number of replicas.
         share: of all pairs of so many tokens that attention sees.
+        by_trainer: Hugging Face's Trainer groups documents, else ms-swift (`grouped.py`).
         """
         if self.batching in (JOINED, FULL):
             return float(sequence), share(sequence) * sequence**2
@@ -164,6 +181,8 @@ class Lengths:
             costs = [(_of_pack(pack, share), pack.number) for pack in packs(self, sequence)]
             samples = micro_batch * micro_batches
             return float(sequence), expected_largest(merged(costs), samples, dp)
+        if self.batching == GROUPED:
+            return self._grouped(micro_batch, micro_batches, dp, share, by_trainer=by_trainer)
         each = self._longest_of(micro_batch)
         tokens, pairs = (
             expected_largest(tuple((value(n), part) for n, part in each), micro_batches, dp)
@@ -171,10 +190,35 @@ class Lengths:
         )
         return tokens, pairs
 
+    def _grouped(
+        self, micro_batch: int, micro_batches: int, dp: int, share: Share, *, by_trainer: bool
+    ) -> tuple[float, float]:
+        """Return tokens and pairs of a document with its padding, in the mean over rounds of
+        micro-batches of all replicas, each as long as the longest of the round."""
+        from ilp_planner.specs.grouped import Sampler, expected
+
+        if self.alike:
+            return self.mean, self._mean(_pairs(share))
+        sampler = Sampler(micro_batch, micro_batches, dp, self.documents, by_trainer)
+        tokens, pairs = (
+            expected(self.histogram, value, sampler) for value in (float, _pairs(share))
+        )
+        return tokens, pairs
+
     def padding(self, sequence: int, micro_batch: int) -> float:
         """Return the mean share of a sample's tokens that belong to no document."""
         tokens, _ = self.slowest(sequence, micro_batch, 1, 1, lambda _: 1.0)
         return max(0.0, 1 - self.trained(sequence) / tokens)
+
+    def room(self, length: int, sequence: int) -> int:
+        """Return the tokens of a pack that a document takes. sequence: tokens of the pack."""
+        return min(-(-length // self.multiple) * self.multiple, sequence)
+
+    def on_ranks(self, cp: int) -> Lengths:
+        """Return the same documents as context-parallel ranks have them: each of a pack is padded
+        to two equal parts for each rank (`pad_seq_to_mult` of Megatron-Bridge; `template/base.py:
+        _handle_megatron_cp` of ms-swift)."""
+        return replace(self, multiple=2 * cp) if self.batching == PACKED and cp > 1 else self
 
     def made(self, batching: str) -> Lengths:
         """Return the same documents with another batching."""
@@ -218,8 +262,8 @@ def merged(rows: Iterable[tuple[Number, Number]]) -> tuple[tuple[Number, Number]
 
 @lru_cache(maxsize=64)
 def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
-    """Return documents packed by best fit decreasing into sequences of `size` tokens: the longest
-    document goes first, each to the pack with the least room that suffices.
+    """Return documents, with their padding, packed by best fit decreasing into sequences of `size`
+    tokens: the longest document goes first, each to the pack with the least room that suffices.
 
     Raises
     ------
@@ -236,7 +280,8 @@ def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
             insort(order, pack.free)
         open_[pack.free].append(pack)
 
-    for length, left in reversed(lengths.histogram):
+    rooms = merged((lengths.room(length, size), count) for length, count in lengths.histogram)
+    for length, left in reversed(rooms):
         while left:
             place = bisect_left(order, length)
             if place < len(order):

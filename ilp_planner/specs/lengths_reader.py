@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIMENSION
 from ilp_planner.specs.decoder import Decoder, as_decoder
-from ilp_planner.specs.lengths import CLASSES, LONGEST, PACKED, Lengths
+from ilp_planner.specs.lengths import CLASSES, PACKED, PADDED, Lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +99,7 @@ def of_samples(
     source: str,
     images: int | None = None,
     seconds: int | None = None,
+    option: str = "`sequence_length={}`",
 ) -> Decoder:
     """Return a model's architecture with samples of documents. If they are padded to the longest
     document, it gives the sequence length.
@@ -107,6 +108,7 @@ def of_samples(
     ----------
     source: of the lengths, for messages.
     images, seconds: of each document, if they are asked for.
+    option: words that give samples so many tokens, for messages.
 
     Raises
     ------
@@ -143,9 +145,9 @@ def of_samples(
     if longest > tokens:
         raise SpecError(
             f"{source}: found a document of {longest} tokens, expected at most {tokens}, the "
-            f"sequence length; `sequence_length={_rounded(longest)}` has room"
+            f"sequence length; {option.format(_rounded(longest))} has room"
         )
-    if lengths.batching == LONGEST:
+    if lengths.batching in PADDED:
         tokens = min(tokens, _rounded(longest))
     try:
         return replace(decoder, sequence=tokens, lengths=lengths)

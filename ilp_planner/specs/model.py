@@ -17,7 +17,7 @@ ARCHITECTURES: Mapping[str, type[Gpt] | type[T5] | type[WideResNet] | type[Decod
 PRECISIONS: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp32": 4}  # bytes of a number
 # What the tables of a model file may be named after: formats of profiles, and training systems.
 PROFILES = ("aceso", "metis", "amp")
-SYSTEMS = ("aceso", "megatron", "torchtitan", "autoparallel", "deepspeed", "nemo", "peft")
+SYSTEMS = ("aceso", "megatron", "torchtitan", "autoparallel", "deepspeed", "nemo", "swift", "peft")
 
 
 @dataclass(frozen=True, kw_only=True)

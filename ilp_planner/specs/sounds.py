@@ -151,6 +151,11 @@ class SoundEncoder:
         return "sounds"
 
     @property
+    def as_decoder(self) -> bool:
+        """Tell whether its layers are recomputed as the decoder's are."""
+        return False
+
+    @property
     def gated(self) -> bool:
         """Tell whether its MLPs have a gate."""
         return False

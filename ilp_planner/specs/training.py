@@ -24,6 +24,7 @@ from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpu_architectures import HOPPER, GpuArchitecture
 from ilp_planner.specs.images import Load, image_load
+from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.pipeline_layout import (
     LayoutStage,
     PipelineLayout,
@@ -367,6 +368,7 @@ class Settings(HashedOnce):
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as there
     are pipeline ranks. overlap_sends: what passes between virtual stages travels while ranks
     compute; otherwise both ends wait, as they always do without virtual stages.
+    encoder_recompute: of layers of encoders: `none`, `core` (of attention) or `full`.
     carried: words of a launch line of Megatron that are not modelled, for an export to write back.
     """
 
@@ -392,6 +394,7 @@ class Settings(HashedOnce):
     schedule: str = USUAL
     turn: int = 0
     overlap_sends: bool = True
+    encoder_recompute: str = "none"
     carried: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -454,12 +457,20 @@ class Sample(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _slowest(model: Decoder, micro_batch: int, micro_batches: int, dp: int) -> Sample:
+def _slowest(
+    model: Decoder,
+    lengths: Lengths,
+    micro_batch: int,
+    micro_batches: int,
+    dp: int,
+    by_trainer: bool,
+) -> Sample:
     """Return the mean sample of the slowest of so many replicas."""
-    lengths, spans, tokens = model.lengths, [], 0
-    assert lengths is not None
+    spans, tokens = [], 0
     for layers, share in model.spans:
-        found, pairs = lengths.slowest(model.sequence, micro_batch, micro_batches, dp, share)
+        found, pairs = lengths.slowest(
+            model.sequence, micro_batch, micro_batches, dp, share, by_trainer=by_trainer
+        )
         tokens = math.ceil(found)
         spans.append((layers, pairs / tokens**2))
     return Sample(tokens, tuple(spans))
@@ -573,10 +584,17 @@ class TrainingJob(HashedOnce):
     @property
     def sample(self) -> Sample:
         """A sample as passes see it: of the slowest replica, in the mean of its samples."""
-        model = self.model
-        if model.lengths is None:
+        model, lengths = self.model, self.lengths
+        if lengths is None:
             return Sample(model.sequence, model.attention_spans)
-        return _slowest(model, self.micro_batch, max(1, self.micro_batches), self.dp)
+        steps, eager = max(1, self.micro_batches), self.settings.kernels.implementation == "eager"
+        return _slowest(model, lengths, self.micro_batch, steps, self.dp, eager)
+
+    @property
+    def lengths(self) -> Lengths | None:
+        """Documents that samples are made of, as context-parallel ranks have them; None: samples
+        are of one length."""
+        return self.model.lengths and self.model.lengths.on_ranks(self.settings.cp)
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -584,7 +602,7 @@ class TrainingJob(HashedOnce):
         model's encoders."""
         model, number = self.model, max(1, self.micro_batches)
         return tuple(
-            image_load(one, model.lengths, model.sequence, self.micro_batch, number, self.dp)
+            image_load(one, self.lengths, model.sequence, self.micro_batch, number, self.dp)
             for one in model.encoders
         )
 

@@ -18,6 +18,7 @@ from ilp_planner.formats.peft import export_peft
 from ilp_planner.settings.values import as_transformers
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import LatentAttention, Mamba
+from ilp_planner.specs.lengths import GROUPED, LONGEST, Lengths
 from ilp_planner.specs.training import OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.formats.test_odd_names import NAMES
@@ -157,6 +158,15 @@ def test_liger_has_its_loss_for_kinds_of_models_alone(changes: dict[str, Any], w
         export_peft(job, "run")
 
 
+@pytest.mark.parametrize(("batching", "asked"), [(LONGEST, None), (GROUPED, "group_by_length")])
+def test_the_trainer_sorts_documents_where_the_plan_does(batching: str, asked: str | None) -> None:
+    job = job_of(LORA)
+    lengths = Lengths(lengths=(5, 9), counts=(2, 1), batching=batching)
+    plan = plan_of(replace(job, model=replace(job.model, lengths=lengths)))
+    assert plan["arguments"].get("train_sampling_strategy") == asked
+    assert plan["padding"] == "longest"
+
+
 @pytest.mark.parametrize("system", [name for name in EXPORTS if name != "peft"])
 def test_systems_with_plain_moments_refuse_others(system: str) -> None:
     runtime = Runtime(system, next(iter(EXPORTS[system])))
@@ -176,7 +186,9 @@ def test_what_is_no_tuning_or_no_replica_is_refused() -> None:
         export_peft(wide, "run")
 
 
-@pytest.mark.parametrize("system", [name for name in EXPORTS if name not in ("peft", "nemo")])
+@pytest.mark.parametrize(
+    "system", [name for name in EXPORTS if name not in ("peft", "nemo", "swift")]
+)
 def test_systems_that_train_all_of_a_model_refuse_and_name_the_export(system: str) -> None:
     runtime = Runtime(system, next(iter(EXPORTS[system])))
     with pytest.raises(PlanError, match=r"rank: found 4, but .* trains all .*`peft` writes it"):

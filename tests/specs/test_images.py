@@ -93,11 +93,12 @@ def test_no_micro_batch_has_more_than_the_most(
 
 
 @examples(60)
-@given(lengths=documents(PACKED))
-def test_packs_have_the_images_of_their_documents(lengths: Lengths) -> None:
-    each = {length: [] for length in lengths.lengths}
+@given(lengths=documents(PACKED), cp=st.sampled_from((1, 2, 4)))
+def test_packs_have_the_images_of_their_documents(lengths: Lengths, cp: int) -> None:
+    lengths = lengths.on_ranks(cp)
+    each = {lengths.room(length, SEQUENCE): [] for length in lengths.lengths}
     for (length, images, size), count in zip(lengths.kinds, lengths.counts, strict=True):
-        each[length] += [images * side_of(size) ** 2] * count
+        each[lengths.room(length, SEQUENCE)] += [images * side_of(size) ** 2] * count
     found = packs(lengths, SEQUENCE)
     mean = sum(sum(rows) for rows in each.values()) / sum(pack.number for pack in found)
     most = max(sum(times * max(each[n]) for n, times in pack.documents) for pack in found)

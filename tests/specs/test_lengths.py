@@ -1,11 +1,14 @@
 """Samples of documents: packs, the longest of several, and the slowest of several replicas."""
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
-from math import prod
+from math import gcd, prod
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import SpecError
@@ -15,6 +18,7 @@ from ilp_planner.specs.decoder_parts import Window
 from ilp_planner.specs.lengths import (
     BATCHINGS,
     FULL,
+    GROUPED,
     JOINED,
     LONGEST,
     PACKED,
@@ -46,10 +50,13 @@ def documents(draw: st.DrawFn, batching: str = "", most: int = 40) -> Lengths:
     )
 
 
-def one_by_one(lengths: Lengths) -> list[list[int]]:
-    """Pack by best fit decreasing, document after document."""
+def one_by_one(lengths: Lengths, cp: int = 1) -> list[list[int]]:
+    """Pack by best fit decreasing, document after document, each padded to twice the ranks."""
     found: list[list[int]] = []
+    multiple = 2 * cp if cp > 1 else 1
     for length, count in reversed([*zip(lengths.lengths, lengths.counts, strict=True)]):
+        while length % multiple:
+            length += 1
         for _ in range(count):
             fitting = [pack for pack in found if sum(pack) + length <= SEQUENCE]
             if fitting:
@@ -73,6 +80,21 @@ def test_packs_are_those_of_documents_one_by_one(lengths: Lengths) -> None:
     assert tuple(placed.values()) == lengths.counts
     free = sorted(pack.free for pack in found for _ in range(pack.number))
     assert free == sorted(SEQUENCE - sum(pack) for pack in theirs)
+
+
+@examples(60)
+@given(lengths=documents(PACKED), cp=st.sampled_from((1, 2, 4, 8)))
+def test_documents_of_packs_are_padded_for_context_parallel_ranks(
+    lengths: Lengths, cp: int
+) -> None:
+    """To two equal parts for each rank: tokens, pairs and padding are those of packs made so."""
+    own, theirs = lengths.on_ranks(cp), one_by_one(lengths, cp)
+    total = sum(n * c for n, c in rows_of(lengths))
+    assert own.trained(SEQUENCE) == pytest.approx(total / len(theirs))
+    assert own.padding(SEQUENCE, 1) == pytest.approx(1 - total / len(theirs) / SEQUENCE)
+    pairs = [sum(n**2 for n in (*pack, SEQUENCE - sum(pack))) for pack in theirs]
+    assert own.slowest(SEQUENCE, 1, 1, 1, whole)[1] == pytest.approx(sum(pairs) / len(pairs))
+    assert all(other.on_ranks(cp) is other for other in map(lengths.made, {*BATCHINGS} - {PACKED}))
 
 
 @examples(60)
@@ -125,17 +147,93 @@ def test_a_sample_has_at_least_its_documents(lengths: Lengths, batch: int, dp: i
         assert lengths.pairs(SEQUENCE, share) <= pairs * (1 + 1e-9)
 
 
+@examples(60)
+@given(
+    lengths=documents(GROUPED),
+    batch=st.integers(1, 2),
+    each=st.integers(1, 3),
+    dp=st.integers(1, 4),
+)
+def test_groups_of_documents_are_those_of_all_drawings(
+    lengths: Lengths, batch: int, each: int, dp: int
+) -> None:
+    """Of as few documents that a group is a step's, sorted. Rounds begin at every place in it that
+    the replicas' micro-batches come to, and may reach into the next groups."""
+    lengths = replace(lengths, counts=(1,) * len(lengths.counts))
+    size, ahead = each * batch, -(-(each + dp) // each)
+    assume(lengths.documents ** (size * ahead) <= 20_000)
+    groups = [sorted(drawn)[::-1][::batch] for drawn in product(lengths.lengths, repeat=size)]
+    begins = range(0, each, gcd(each, dp))
+    rounds = [
+        max([n for group in several for n in group][begin : begin + dp])
+        for several in product(groups, repeat=ahead)
+        for begin in begins
+    ]
+    tokens = sum(rounds) / len(rounds)
+    found = lengths.slowest(SEQUENCE, batch, each, dp, whole, by_trainer=True)
+    assert found[0] == pytest.approx(tokens, rel=0.01)
+    assert lengths.mean * (1 - 1e-9) <= found[0] <= lengths.longest
+
+
+@pytest.mark.parametrize("by_trainer", [True, False])
+@pytest.mark.parametrize(("batch", "steps", "dp"), [(1, 4, 4), (4, 2, 3), (8, 1, 8), (2, 8, 1)])
+def test_groups_cost_what_samplers_draw(by_trainer: bool, batch: int, steps: int, dp: int) -> None:
+    """Of a data set with many short documents, in the mean over epochs; sorting pads less. The last
+    group, which is smaller, is none of the planner's."""
+    rng = Random(batch + steps + dp)
+    found = sorted(min(SEQUENCE, int(rng.expovariate(0.1)) + 1) for _ in range(16_000))
+    counts = Counter(found)
+    lengths = Lengths(
+        lengths=tuple(sorted(counts)), counts=tuple(counts[n] for n in sorted(counts)),
+        batching=GROUPED,
+    )  # fmt: skip
+    size = batch * (steps if by_trainer else dp)
+    group = size * max(1, min(len(found) // (4 * size), 50))
+    tokens = squares = rounds = 0.0
+    for _ in range(4):
+        rng.shuffle(found)
+        order = [n for i in range(0, len(found), group) for n in sorted(found[i : i + group])[::-1]]
+        for begin in range(0, len(order) - batch * dp + 1, batch * dp):
+            longest = max(order[begin : begin + batch * dp])
+            tokens, squares, rounds = tokens + longest, squares + longest**2, rounds + 1
+    own = lengths.slowest(SEQUENCE, batch, steps, dp, whole, by_trainer=by_trainer)
+    assert own[0] == pytest.approx(tokens / rounds, rel=0.03)
+    assert own[1] == pytest.approx(squares / rounds, rel=0.05)
+    longest = lengths.made(LONGEST).slowest(SEQUENCE, batch, steps, dp, whole)
+    assert lengths.mean <= own[0]
+    assert batch == 1 or own[0] < longest[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batch", "steps", "dp"), [(4, 4, 4), (4, 2, 3), (2, 8, 1)])
+def test_groups_are_those_of_the_trainers_sampler(batch: int, steps: int, dp: int) -> None:
+    """Batches of `LengthGroupedSampler` go to the replicas in turn (`BatchSamplerShard`)."""
+    utils = pytest.importorskip("transformers.trainer_pt_utils")
+    rng = Random(dp)
+    found = [min(SEQUENCE, int(rng.expovariate(0.1)) + 1) for _ in range(16_000)]
+    counts = sorted(Counter(found).items())
+    own = Lengths(
+        lengths=tuple(n for n, _ in counts), counts=tuple(c for _, c in counts), batching=GROUPED
+    )
+    order = [found[i] for i in utils.LengthGroupedSampler(batch * steps, lengths=found)]
+    batches = [max(order[i : i + batch]) for i in range(0, len(order), batch)]
+    rounds = [max(batches[i : i + dp]) for i in range(0, len(batches) - dp + 1, dp)]
+    tokens, _ = own.slowest(SEQUENCE, batch, steps, dp, whole, by_trainer=True)
+    assert tokens == pytest.approx(sum(rounds) / len(rounds), rel=0.03)
+
+
 def test_samples_of_each_kind() -> None:
     """Two documents of 16 tokens and one of 32 fill a sequence of 64."""
     known = {
         PACKED: (64.0, 16**2 * 2 + 32**2, 64.0),
         JOINED: (64.0, 64**2, 64.0),
         FULL: (64.0, 64**2, 64 / 3),
+        GROUPED: (64 / 3, (2 * 16**2 + 32**2) / 3, 64 / 3),
         LONGEST: (64 / 3, (2 * 16**2 + 32**2) / 3, 64 / 3),
     }
     for batching, (tokens, pairs, trained) in known.items():
         lengths = Lengths(lengths=(16, 32), counts=(2, 1), batching=batching)
-        assert lengths.slowest(64, 1, 8, 1, whole) == (pytest.approx(tokens), pytest.approx(pairs))
+        assert lengths.slowest(64, 1, 8, 1, whole) == pytest.approx((tokens, pairs), rel=1e-5)
         assert lengths.trained(64) == pytest.approx(trained)
 
 

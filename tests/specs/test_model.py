@@ -214,7 +214,7 @@ def test_optional_keys(write):
          "profile: unknown key 'table', expected aceso, metis, amp"),
         ("vocab = 512", "vocab = 512\n[export.fairscale]\nseed = 7",
          "export: unknown key 'fairscale', expected aceso, megatron, torchtitan, "
-         "autoparallel, deepspeed, nemo, peft"),
+         "autoparallel, deepspeed, nemo, swift, peft"),
         ("heads = 4", "heads = = 4", "line 8, column 9: not valid TOML: Invalid value"),
     ],
 )  # fmt: skip

@@ -203,7 +203,9 @@ class Judge:
             ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
             devices=smallest_devices(job, problem.cluster),
             seconds=seconds,
-            done=rates_of(job.model, job.settings.precision, devices, done),
+            done=rates_of(
+                job.model.on_ranks(job.settings.cp), job.settings.precision, devices, done
+            ),
             nodes=problem.cluster.node_count,
             hourly=hourly_price(problem.cluster, problem.cluster.node_of),
             known=known_on(timed, kind),

@@ -250,8 +250,9 @@ class RankCosts:
         few = self
         if self.job.settings.quantised:
             few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
-        if self.job.model.lengths:  # one replica waits for no other one
-            few = replace(self, job=replace(self.job, dp=1))
+        if lengths := self.job.model.lengths:  # one replica waits for no other one
+            model = replace(self.job.model, lengths=replace(lengths, alike=True))
+            few = replace(self, job=replace(self.job, dp=1, model=model))
         return sum(
             count * min(least_alone(few.alone(device, name)) for device in devices)
             for name, count in counts_of(self.job).items()

@@ -161,10 +161,7 @@ def _with_lengths(arguments: MegatronArguments, asked: dict[str, Any]) -> Megatr
     lengths = read_lengths(read_document(Path(named), SpecError), said or batching)
     job = job_of_arguments(arguments)
     spec = ModelSpec(name="the model", precision=job.settings.precision, architecture=job.model)
-    try:
-        model = of_samples(spec, lengths, named)
-    except SpecError as error:
-        raise SpecError(str(error).partition("; ")[0]) from None
+    model = of_samples(spec, lengths, named, option=f"`{arguments.spelled('--seq-length')} {{}}`")
     own = {"lengths": lengths, "sequence": model.sequence}
     return replace(arguments, features={**arguments.features, **own})
 

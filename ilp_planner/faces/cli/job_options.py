@@ -101,7 +101,7 @@ class Job:
     ] = None
     lengths: o.LengthsFile = None
     batching: Annotated[
-        Literal["packed", "joined", "longest", "full"] | None,
+        Literal["packed", "joined", "longest", "grouped", "full"] | None,
         about("--batching", BY_NAME["batching"].help),
     ] = None
     text_only: Annotated[bool, about("--text-only", o.TEXT_ONLY)] = False
@@ -115,6 +115,10 @@ class Job:
             "Activations computed again; none, or what --recompute-modules, -method or -layers "
             "is of.",
         ),
+    ] = None
+    encoder_recompute: Annotated[
+        Literal["none", "core", "full"] | None,
+        memory("--encoder-recompute", "Of encoders; the decoder's where it is the same, or none."),
     ] = None
     recompute_modules: Annotated[
         str | None,

@@ -78,7 +78,7 @@ def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[s
         *known_lines(as_is.known),
         *parallelism_lines(parallelism_of_job(job)),
         *rates_lines(as_is.done, job.settings.precision),
-        *samples_lines(job.model, job.micro_batch),
+        *samples_lines(job.model.on_ranks(job.settings.cp), job.micro_batch),
         *price_lines(price_of_job(as_is)),
         *run_lines(run_of_job(as_is, tokens)),
     ):

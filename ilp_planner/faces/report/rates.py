@@ -10,7 +10,7 @@ from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines,
 from ilp_planner.spaces.throughput import throughput
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.images import image_load, images_of_documents
-from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import FULL, GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.prices import hourly_price, nodes_of
 from ilp_planner.specs.sounds import SoundEncoder
 
@@ -281,6 +281,7 @@ WORDS = {
     PACKED: "packed",
     JOINED: "joined and cut",
     LONGEST: "a document each, padded to the longest of its micro-batch",
+    GROUPED: "a document each, sorted in groups, padded to the longest of its micro-batch",
     FULL: "a document each, padded to the sequence length",
 }
 
@@ -290,6 +291,8 @@ def samples_of_plan(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str
     model = None if problem.spec is None else as_decoder(problem.spec.architecture)
     if model is None:
         return []
+    if plan.settings is not None:
+        model = model.on_ranks(plan.settings.cp)
     found = samples_lines(model, plan.micro_batch_size // getattr(plan.stages[0], "dp", 1))
     alone = model.lengths is not None and plan.settings is None  # layer-level plans
     return [(name, f"{text}; counted as in the mean") for name, text in found] if alone else found

@@ -17,7 +17,7 @@ from ilp_planner.formats.imported.rows import (
     truth,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
-from ilp_planner.specs.lengths import LONGEST, PACKED
+from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, ROUTED
 
 HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
@@ -45,7 +45,9 @@ def _images(reading: Reading) -> None:
     if truth(given.get("freeze_llm")):
         parts += reading.language_model()
     # A module of transformers; frozen by default, else with checkpoints of each layer.
-    reading.encoder_is = {"whole": True, "frozen": parts, "recomputed": not frozen}
+    again = given.get("vit_gradient_checkpointing")
+    again = not frozen if again is None else truth(again)
+    reading.encoder_is = {"whole": True, "frozen": parts, "recomputed": again}
     for key, still in (("freeze_vit", frozen), ("freeze_aligner", aligner)):
         if not still and "settings.tuning.rank" in reading.said:
             reading.remarks.append(
@@ -79,6 +81,8 @@ def _of_experts(reading: Reading) -> None:
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
+    if given.get("recompute_granularity", "unsaid") is None:  # the word `none`
+        reading.said["recompute_granularity"] = None
     if "lora" in (given.get("tuner_type"), given.get("train_type")):
         reading.adapters(
             ("lora_rank", 8), ("target_modules", BRIDGE_TARGETS), ("lora_dropout", 0.05)
@@ -86,7 +90,8 @@ def _finish(reading: Reading) -> None:
         _of_experts(reading)
     _images(reading)
     _head(reading)
-    reading.batching = PACKED if truth(given.get("packing")) else LONGEST
+    sorts = truth(given.get("group_by_length"))
+    reading.batching = PACKED if truth(given.get("packing")) else (GROUPED if sorts else LONGEST)
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":
@@ -134,7 +139,7 @@ ROWS: dict[str, Says] = {
         "float32": {"bf16": False, "fp16": False},
     },
     "packing": Uncounted(f"packed samples {OF_DOCUMENTS}"),
-    "group_by_length": Uncounted("documents of like lengths in a micro-batch"),
+    "group_by_length": Uncounted(f"sorted samples {OF_DOCUMENTS}"),
     "padding_free": Uncounted(f"samples without padding {OF_DOCUMENTS}"),
     "teacher_model": Uncounted("the teacher"),
     "moe_router_dtype": only("none", "fp32", "fp64", None),
@@ -161,7 +166,7 @@ SYSTEM = System(
         "use_gym*", "gym_env*", "external_plugins", "custom_*", "rollout_*", "off_policy_*",
         "scale_rewards", "advantage_*", "kl_*", "num_iterations", "real_*", "fipo_*", "ref_*",
         "mcore_*", "manual_gc*", "ddp_*", "new_special_tokens", "remove_unused_columns",
-        "check_model", "attention_backend", "async_save", "freeze_vit", "freeze_llm",
+        "check_model", "async_save", "freeze_vit", "freeze_llm",
         "freeze_aligner", "vit_*", "aligner_*", "ignore_*", "stream", "metric*", "task_*",
         "router_replay_mode", "linear_decoupled_*", "expert_bias*", "save_safetensors", "bridge_*",
         "test_convert_*", "trust_remote_code", "result_path", "moe_aux_loss_coeff",

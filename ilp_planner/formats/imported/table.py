@@ -42,6 +42,7 @@ from ilp_planner.formats.megatron.values import (
     model_parallel,
     read_value,
 )
+from ilp_planner.settings.rules import AS_ENCODER, ENCODER_FIELD
 from ilp_planner.specs.training import Settings
 from ilp_planner.specs.tuning import MOST_DROPOUT
 
@@ -537,6 +538,8 @@ def spelling(system: System, said: Mapping[str, str]) -> Spelling:
     if TOKENS in said:
         plain.pop("micro_batch_size", None)  # follows from them
     keys = {**named, **plain, **said}
+    if system.rows.get(keys.get(LENGTH, "")) == LENGTH:
+        keys["seq_length"] = keys[LENGTH]
     return Spelling(
         {flag_of(name) if name in flags_by_key() else name: key for name, key in keys.items()},
         plain,
@@ -598,7 +601,15 @@ def _features(reading: Reading) -> dict[str, Any]:
         before = reading.said.get("settings.tuning.frozen") or ()
         assert isinstance(before, tuple)
         reading.said["settings.tuning.frozen"] = tuple(dict.fromkeys((*before, *frozen)))
-    return head | {name: replace(encoder, **has) for name, encoder in reading.encoders.items()}
+    own: dict[str, Any] = {}
+    for name, encoder in reading.encoders.items():
+        alone = has | {"as_decoder": False} if has and encoder.as_decoder else has
+        own[name] = replace(encoder, **alone)
+    trained = "settings.tuning.rank" not in reading.said and "encoder" not in frozen
+    if trained and any(encoder.as_decoder for encoder in own.values()):
+        again = reading.said.get("recompute_granularity") or "none"
+        reading.say(ENCODER_FIELD, AS_ENCODER[str(again)])
+    return head | own
 
 
 def _of_experts(name: str) -> bool:

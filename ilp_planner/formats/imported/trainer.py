@@ -30,7 +30,7 @@ from ilp_planner.formats.imported.table import (
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import CP_COMM, FORMAT_FIELD, FUSED_FIELD, LOSS_FIELD, MOMENTS_FIELD
 from ilp_planner.settings.values import MOMENT_BYTES
-from ilp_planner.specs.lengths import JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import GROUPED, JOINED, LONGEST, PACKED
 from ilp_planner.specs.training import BLOCKWISE, BOTH_WAYS, LIGER, PAGED
 
 if TYPE_CHECKING:
@@ -152,7 +152,10 @@ def _batching(given: Mapping[str, Any]) -> str:
     if truth(given.get("neat_packing")):
         return PACKED
     joins = given.get("packing")
-    return JOINED if truth(given.get("stage") == "pt" if joins is None else joins) else LONGEST
+    if truth(given.get("stage") == "pt" if joins is None else joins):
+        return JOINED
+    sorts = given.get("train_sampling_strategy") == "group_by_length"
+    return GROUPED if sorts or truth(given.get("group_by_length")) else LONGEST
 
 
 def _finish_factory(reading: Reading) -> None:
@@ -383,7 +386,8 @@ TRAINER: dict[str, Says] = {
     "use_muon": only(False, otherwise="false: Muon's tables are not modelled here"),
     "mixture_of_depths": only(None, otherwise="none: mixture of depths is not modelled"),
     **dict.fromkeys(("packing", "neat_packing"), Uncounted(f"packed samples {OF_DOCUMENTS}")),
-    "group_by_length": Uncounted("documents of like lengths in a micro-batch"),
+    "group_by_length": Uncounted(f"sorted samples {OF_DOCUMENTS}"),
+    "train_sampling_strategy": Uncounted(f"sorted samples {OF_DOCUMENTS}", ("random", None)),
     "use_packed_sequences": only(True, False),
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "bias_activation_fusion": both_activations,

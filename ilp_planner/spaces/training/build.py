@@ -214,7 +214,7 @@ def _base(
     costs = MegatronCosts(
         model=decoder,
         settings=settings,
-        choices=runtime.choices(settings, ANY, cluster.device_count),
+        choices=runtime.choices(settings, ANY, cluster.device_count, decoder),
         runtime=runtime,
         max_cp=min(runtime.most_cp, default_max_cp(settings.kernels, profile)),
         profile=measured,
@@ -268,7 +268,7 @@ def limited(
             problem.costs,
             max_cp=most["max_cp"] or max(problem.costs.max_cp, cp),
             choices=problem.costs.runtime.choices(
-                problem.costs.settings, kept, cluster.device_count
+                problem.costs.settings, kept, cluster.device_count, problem.costs.model
             ),
         ),
         micro_batches=micro_batch_counts(problem.global_batch, sizes)[0],

@@ -62,7 +62,9 @@ class CheckedRuntime(Runtime):
         base = base_settings(model, precision, cluster, recipe)
         return replace(base, vocab_multiple=1)
 
-    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+    def choices(
+        self, base: Settings, asked: Constraints, ranks: int, model: Decoder
+    ) -> tuple[Settings, ...]:
         """Return the tried settings of whole jobs: others are as in the base, without regard to the
         request."""
         return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))

@@ -39,7 +39,7 @@ def uncounted(problem: Problem[MegatronCosts]) -> str:
     reasons = {
         "measured layers": costs.profile is not None,
         "samples of documents": model.lengths is not None,
-        "an encoder of images": model.encoder is not None,
+        "encoders of images or sounds": bool(model.encoders),
         "layers of a hybrid": bool(set(model.layer_kinds) - set(range(PLAIN))),
         "layers that predict further tokens": model.prediction_layers > 0,
         "attention beside the MLP": model.parallel_norms > 0,

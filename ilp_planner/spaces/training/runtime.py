@@ -16,6 +16,7 @@ from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
     check_adapters,
+    check_encoders,
     check_offload,
     check_states,
     check_tuning,
@@ -24,6 +25,7 @@ from ilp_planner.settings.rules import (
     of_degrees,
     of_recomputation,
     of_virtual_stages,
+    that_follow,
 )
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.settings.values import with_fields, with_inner
@@ -161,6 +163,15 @@ class Runtime:
         one = constraints_of({"micro_batch_size": 1})
         return asked.with_(micro_batch_size=one.micro_batch_size)
 
+    def with_following(self, model: Decoder, asked: Constraints) -> Constraints:
+        """Return the request with every value of settings that follow from others in a model."""
+        more = {
+            name: values
+            for name, values in that_follow(model).items()
+            if not getattr(asked, name) and self.search_of(name).how != FIXED
+        }
+        return asked.with_(**more) if more else asked
+
     def check_asked(self, asked: Constraints) -> None:
         """Refuse values that are in no plan, for any model and devices: those without a setting.
 
@@ -193,9 +204,11 @@ class Runtime:
         on = {field.removeprefix("settings."): True for row in rows for field in row.fields}
         return with_fields(base, on)
 
-    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+    def choices(
+        self, base: Settings, asked: Constraints, ranks: int, model: Decoder
+    ) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
-        every = choices(base, self.tried, asked)
+        every = choices(base, self.tried, self.with_following(model, asked))
         return tuple(own for one in every for own in with_inner(one, ranks))
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
@@ -231,6 +244,7 @@ class Runtime:
             *check_offload(job),
             *check_tuning(job),
             *check_adapters(job),
+            *check_encoders(job),
         )
         yield from map(str, violations(broken))
 

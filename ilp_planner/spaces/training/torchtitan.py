@@ -131,10 +131,12 @@ class Torchtitan(CheckedRuntime):
         base = self.always(self.plainest(super().settings(model, precision, cluster, recipe)))
         return replace(base, optimizer=replace(base.optimizer, from_master=True))
 
-    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+    def choices(
+        self, base: Settings, asked: Constraints, ranks: int, model: Decoder
+    ) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
         copies = asked.sharding_copies or tuple(map(str, divisors(ranks)))
-        return super().choices(base, asked.with_(sharding_copies=copies), ranks)
+        return super().choices(base, asked.with_(sharding_copies=copies), ranks, model)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; if no two ranks have the same parameters, there is no

@@ -50,7 +50,8 @@ def qwen2_5_vl(vision: Config, whole: Config) -> Encoder:
 
 
 def qwen3_vl(vision: Config, whole: Config) -> Encoder:
-    """Qwen3-VL: learnt positions, and projectors of inner layers (deepstack)."""
+    """Qwen3-VL: learnt positions, and projectors of inner layers (deepstack). Megatron-Bridge
+    recomputes its layers as it does the decoder's."""
     return Encoder(
         layers=vision.whole("depth", 27, most=LAYERS),
         hidden=vision.whole("hidden_size", 1152),
@@ -60,12 +61,18 @@ def qwen3_vl(vision: Config, whole: Config) -> Encoder:
         positions=vision.whole("num_position_embeddings", 2304),
         projector_norm="patch",
         deepstack=_named_layers(vision, "deepstack_visual_indexes", DEEPSTACK),
+        as_decoder=True,
     )
 
 
 def qwen3_5(vision: Config, whole: Config) -> Encoder:
     """Qwen3.5: as Qwen3-VL, without projectors of inner layers."""
     return replace(qwen3_vl(vision, whole), deepstack=0)
+
+
+def qwen3_omni(vision: Config, whole: Config) -> Encoder:
+    """Qwen3-Omni: as Qwen3-VL, a module of transformers in Megatron-Bridge."""
+    return replace(qwen3_vl(vision, whole), as_decoder=False)
 
 
 def internvl(vision: Config, whole: Config) -> Encoder:
@@ -156,5 +163,5 @@ ENCODERS: Mapping[str, Callable[[Config, Config], Encoder]] = {
     "internvl": internvl,
     "llava": llava,
     "qwen2_5_omni_thinker": qwen2_5_vl,
-    "qwen3_omni_moe_thinker": qwen3_vl,
+    "qwen3_omni_moe_thinker": qwen3_omni,
 }

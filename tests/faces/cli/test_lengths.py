@@ -87,6 +87,8 @@ def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_pa
         [
             (FACTORY, "a document each, padded to the longest of its micro-batch"),
             (f"{FACTORY}packing: true\n", "joined and cut"),
+            (f"{FACTORY}group_by_length: true\n", "sorted in groups"),
+            (f"{FACTORY}train_sampling_strategy: group_by_length\n", "sorted in groups"),
             (f"{FACTORY}packing: true\nneat_packing: true\n", "packed, "),
         ]
     ):
@@ -98,8 +100,13 @@ def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_pa
         assert words in told.out
         assert "counted as full ones" not in told.out
         alone = ilp_plan(*asked).out
-        assert ("(`--lengths`); counted as full ones" in alone) == ("packing" in text)
+        asks = "packing" in text or "group_by" in text
+        assert ("(`--lengths`); counted as full ones" in alone) == asks
         assert "padding" not in alone
+    lengths.write_text("length\n3000\n")
+    longer = ilp_plan(*asked, "--lengths", str(lengths)).err
+    assert longer.count("\n") == 1
+    assert "; `cutoff_len 3072` has room" in longer
 
 
 def test_lines_of_megatron_join_documents_or_have_packs(
@@ -121,7 +128,10 @@ def test_lines_of_megatron_join_documents_or_have_packs(
     lengths.write_text("length\n2000\n")
     longer = ilp_plan(*asked, LINE)
     assert longer.err.count("\n") == 1
-    assert "found a document of 2000 tokens, expected at most 1024" in longer.err
+    assert longer.err.endswith(
+        "found a document of 2000 tokens, expected at most 1024, the sequence length; "
+        "`--seq-length 2048` has room\n"
+    )
 
 
 def test_of_other_launches_it_has_to_be_said(ilp_plan: Callable[..., Done], tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ STAND_INS = {
     "srun": "while [[ $1 == -* ]]; do shift; done\n"
     'for k in 0 1; do SLURM_PROCID=$k "$@" || exit; done',
     "torchrun": 'printf "%s|" "$@"; echo',
+    "megatron": 'printf "%s|" --nnodes "$NNODES" --nproc-per-node "$NPROC_PER_NODE" '
+    '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" "$@"; echo',
 }
 
 

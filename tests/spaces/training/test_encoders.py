@@ -26,6 +26,7 @@ ENCODERS = {
                        full_layers=1, projector_norm="patch"),
     "whole": Encoder(**SMALL, image_size=224, images=2, whole=True, recomputed=True, deepstack=2,
                      positions=100),
+    "tied": Encoder(**SMALL, image_size=224, images=4, as_decoder=True, deepstack=1),
     "divided": Encoder(**SMALL, image_size=224, images=5, cp_divided=True, deepstack=1),
 }  # fmt: skip
 
@@ -201,3 +202,49 @@ def test_context_parallel_ranks_divide_images_where_the_encoder_says_so():
         assert (two.time < one.time) == (max(two.memory) < max(one.memory)) == less
         if not less:
             assert two.time == one.time
+
+
+def test_an_encoder_is_recomputed_as_the_decoder_is_where_it_follows():
+    """With all layers it costs what one that is always recomputed does, with none what a plain one
+    does; blocks of layers and other values of the encoder alone are in no plan."""
+    tied = ENCODERS["tied"]
+    plain, always = (
+        replace(tied, as_decoder=False),
+        replace(tied, as_decoder=False, recomputed=True),
+    )
+    alike = {"none": ("none", plain), "full": ("full", always), "core_attn": ("core", plain)}
+    for asked, (value, other) in alike.items():
+        said = {"recompute": asked, "virtual_stages": "1"}
+        problem, found = problem_of(tied, asked=said), solve(problem_of(tied, asked=said))
+        assert found.plan.settings.encoder_recompute == value
+        assert not evaluate(problem, found.plan).violations
+        own = {"encoder_recompute": value if value == "core" else "none"}
+        same = problem_of(other, asked=said | own)
+        assert solve(same).objective == pytest.approx(found.objective, rel=1e-12)
+        for wrong in {"none", "core", "full"} - {value}:
+            settings = replace(found.plan.settings, encoder_recompute=wrong)
+            broken = evaluate(problem, replace(found.plan, settings=settings)).violations
+            assert any("encoder recompute" in str(one) for one in broken)
+    with pytest.raises(PlannerError, match="recompute"):
+        solve(problem_of(tied, asked={"recompute": "block"}))
+    frozen = {"recompute": "full", "freeze": "encoder"}
+    assert solve(problem_of(tied, asked=frozen)).plan.settings.encoder_recompute == "none"
+
+
+@pytest.mark.parametrize("value", ["core", "full"])
+def test_recomputing_an_encoder_costs_time_and_saves_memory(value):
+    """Alone, where the decoder computes nothing again, and on the first stage."""
+    said = {"recompute": "none", "virtual_stages": "1", "pp": "2", "tp": "2"}
+    encoder = ENCODERS["plain"]
+    less, more = (
+        problem_of(encoder, asked=said | {"encoder_recompute": v}) for v in ("none", value)
+    )
+    plan = solve(less).plan
+    again = replace(plan, settings=replace(plan.settings, encoder_recompute=value))
+    one, two = (p.costs.plan_cost(x, p.cluster).stages for p, x in ((less, plan), (more, again)))
+    assert two[0].time > one[0].time
+    assert max(two[0].memory) < max(one[0].memory)
+    assert two[1].time == one[1].time
+    refused = replace(encoder, recomputed=True)
+    with pytest.raises(PlannerError, match="encoder recompute: found"):
+        solve(problem_of(refused, asked={"encoder_recompute": value}))

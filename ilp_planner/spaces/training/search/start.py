@@ -70,7 +70,7 @@ def names_before(search: PartSearch[MegatronPart], asked: Constraints) -> list[s
     from the plainest tried settings; None for parts with settings that were not."""
     problem = search.problem
     costs, ranks = problem.costs, problem.cluster.device_count
-    before = costs.runtime.choices(costs.settings, asked, ranks)
+    before = costs.runtime.choices(costs.settings, asked, ranks, costs.model)
     if before == costs.choices:
         return [state.part.name for state in search.states]
     known: dict[object, str | None] = {}

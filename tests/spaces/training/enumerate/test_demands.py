@@ -8,6 +8,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
+from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.training import OPERATORS
 from tests.examples import for_each, often
 from tests.megatron_cases import small_cluster, small_model
@@ -50,6 +51,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "activation_offload": {"none": EVERY, "core_attn": {MEGATRON}, "1": {MEGATRON}},
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
+    "encoder_recompute": {"none": EVERY, "core": {MEGATRON}, "full": {MEGATRON}},
     "compile": {"off": EVERY, "on": BOTH},
     "defer_embedding_wgrad": {"off": EVERY, "on": {MEGATRON}},
     "lora": {"0": EVERY, "8": TUNED, "12": TUNED},
@@ -62,12 +64,14 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "without": {"1": EVERY},
     "headroom": {"1 GiB": EVERY},
 }  # fmt: skip
+SEEING = Encoder(layers=2, hidden=64, heads=4, ffn=128, patch=14, image_size=56)
 VALUES = [(name, value) for name, values in HEARD.items() for value in values]
 
 
 def built(space: str, name: str, value: str) -> Problem:
     """Return the problem of a small model with a demand."""
-    objects = {"cluster": small_cluster(), "model": small_model(**MODELS["dense"])}
+    seen = {"encoder": SEEING} if name == "encoder_recompute" and space == MEGATRON else {}
+    objects = {"cluster": small_cluster(), "model": small_model(**MODELS["dense"], **seen)}
     request = Request(
         files={},
         space=space,

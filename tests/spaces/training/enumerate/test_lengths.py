@@ -17,7 +17,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.settings.rules import check_packs
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.registry import RUNTIMES
-from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED, Lengths
+from ilp_planner.specs.lengths import BATCHINGS, FULL, GROUPED, JOINED, LONGEST, PACKED, Lengths
 from tests.examples import for_each, often, thinned
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
@@ -60,7 +60,7 @@ def solved(batching: str) -> tuple[Problem[Any], Result]:
     return problem, solve(problem)
 
 
-@pytest.mark.parametrize("batching", [JOINED, LONGEST, FULL])
+@pytest.mark.parametrize("batching", [JOINED, LONGEST, GROUPED, FULL])
 def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> None:
     """No plan of PEFT and the Trainer beats the bound; torchtitan refuses to make them itself."""
     asked = constraints_of({"lora": "8", "lora_targets": "q_proj,down_proj"})
@@ -133,7 +133,7 @@ def test_packs_of_megatron_come_one_at_a_time() -> None:
     assert list(check_packs(replace(job, micro_batch=2)))
 
 
-@pytest.mark.parametrize("batching", [PACKED, LONGEST])
+@pytest.mark.parametrize("batching", [PACKED, LONGEST, GROUPED])
 def test_the_least_time_of_a_micro_batch_is_that_of_one_replica(batching: str) -> None:
     """One replica waits for no other one: parts share this bound, whatever their replicas."""
     problem: Any = problem_of("megatron", "dense", batching)

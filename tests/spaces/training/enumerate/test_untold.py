@@ -38,6 +38,7 @@ BOTH = (False, True)
 # Values of every field.
 DOMAIN: dict[str, tuple[Any, ...]] = {
     "kernels.deferral_limit": (0, 2),
+    "encoder_recompute": ("none", "core", "full"),
     "cp_comm": CP_COMMUNICATIONS,
     "cp_inner": (0, 1, 2),
     "order": ORDERS,
