@@ -19,6 +19,7 @@ from ilp_planner.specs.decoder_parts import (
     LatentAttention,
     Mamba,
     Rotary,
+    SparseAttention,
     Window,
 )
 from ilp_planner.specs.encoder import Encoder
@@ -37,6 +38,7 @@ TABLES: dict[Any, type[Any]] = {
         Window,
         Mamba,
         DeltaNet,
+        SparseAttention,
         Encoder,
         SoundEncoder,
         Lengths,
