@@ -17,6 +17,7 @@ from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
     check_adapters,
     check_offload,
+    check_sparse,
     check_states,
     check_tuning,
     context_rules,
@@ -26,7 +27,7 @@ from ilp_planner.settings.rules import (
     of_virtual_stages,
 )
 from ilp_planner.settings.table import BY_NAME, SETTINGS
-from ilp_planner.settings.values import with_fields, with_inner
+from ilp_planner.settings.values import as_demanded, with_fields, with_inner
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled
 from ilp_planner.spaces.training.enumerate.degrees import MOST_CP
 from ilp_planner.spaces.training.enumerate.demands import check_demands
@@ -195,7 +196,7 @@ class Runtime:
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
-        every = choices(base, self.tried, asked)
+        every = choices(base, as_demanded(base, self.tried), asked)
         return tuple(own for one in every for own in with_inner(one, ranks))
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
@@ -231,6 +232,7 @@ class Runtime:
             *check_offload(job),
             *check_tuning(job),
             *check_adapters(job),
+            *check_sparse(job),
         )
         yield from map(str, violations(broken))
 
