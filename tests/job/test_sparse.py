@@ -159,10 +159,10 @@ def test_work():
     }
     for name, flops in products.items():
         assert found[name] == (flops, flops)  # of weights alone: inputs have no gradients
-    target = 2 * S * TOP * HEADS * ONE
+    target = 2 * S * TOP * 64 * ONE  # fewer heads wait for the keys
     learnt = 3 * 2 * S * TOP * INDEX * CHANNELS
     assert found["core_attention_scores"] == (S * S * INDEX * CHANNELS, target + learnt)
-    core = 2 * S * TOP * HEADS * (ONE + RANK)
+    core = 2 * S * TOP * 64 * (ONE + RANK)
     assert found["core_attention"] == (core, 3.5 * core)
     for name, inner, outer in (
         ("linear_kv_up_proj", KEY, RANK),
@@ -171,12 +171,14 @@ def test_work():
         assert found[name] == (2 * S * HEADS * inner * outer, 4 * S * HEADS * inner * outer)
 
 
-def test_ranks_repeat_the_indexer_s_work_and_fill_up_heads():
+def test_ranks_repeat_the_indexer_s_work_and_wait_for_keys():
     whole, part = flops_of(job_of()), flops_of(job_of(tp=4))
     for name in ("core_attention_queries", "core_attention_key", "core_attention_weights"):
         assert part[name] == whole[name]
     assert part["core_attention_scores"][0] == whole["core_attention_scores"][0]
-    assert part["core_attention"][0] == whole["core_attention"][0] / 2
+    assert part["core_attention"] == whole["core_attention"]
+    many = flops_of(job_of(replace(MODEL, heads=128, kv_heads=128)))
+    assert many["core_attention"][0] == 2 * whole["core_attention"][0]
     assert part["linear_kv_up_proj"][0] == whole["linear_kv_up_proj"][0] / 4
 
 
