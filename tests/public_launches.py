@@ -104,7 +104,7 @@ REASONS = (
         r"VL|Omni|InternVL|hybrid|mamba|Mamba|rwkv|gmlp|T5|BERT|encoder-decoder|multimodal|gated",
     ),
     ("another head, as of a reward model or an embedding", r"task_type"),
-    ("a layer of its own (`--spec`), as of sparse attention", r"--spec|spec: found"),
+    ("a layer of its own (`--spec`)", r"--spec|spec: found"),
     ("a model that is not in the catalogue, or none named", r"not here|expected the model|<path"),
     ("no page says the arguments of the script", r"\$\d+ is not set"),
     ("what Megatron-LM refuses, or a mistake in the file", ""),

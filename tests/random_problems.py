@@ -13,7 +13,14 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.specs.cluster import ClusterSpec
-from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
+from ilp_planner.specs.decoder import (
+    DeltaNet,
+    Experts,
+    LatentAttention,
+    Mamba,
+    SparseAttention,
+    Window,
+)
 from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.lengths import Lengths
@@ -22,6 +29,11 @@ from ilp_planner.specs.training import ORDERS, SHARDINGS
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
 
+# Latent attention to chosen keys has kernels of these sizes alone.
+CHOSEN = {
+    "latent": LatentAttention(query_rank=128, key_value_rank=512, key=64, rotary=64, value=64),
+    "max_position_embeddings": 4096,
+}
 # What a model is besides one of `MODELS`; torchtitan has none of these.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt": (
@@ -67,9 +79,23 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+# Latent attention to keys that an indexer chooses, which DeepSpeed has not.
+SPARSE: dict[str, tuple[str, dict[str, Any]]] = {
+    "sparse": ("latent", CHOSEN | {"sparse": SparseAttention(heads=8, head=64, top_k=128)}),
+    "sparse, taught by nothing": (
+        "latent",
+        CHOSEN | {"sparse": SparseAttention(heads=12, head=64, top_k=1024, loss="none")},
+    ),
+    "sparse with prediction": (
+        "dense",
+        CHOSEN
+        | {"sparse": SparseAttention(heads=16, head=128, top_k=512), "prediction_layers": 1}
+        | {"qk_norm": True},
+    ),
+}
 # By space; all, where it is none of these.
 KINDS_OF = {"torchtitan": sorted(MODELS), "deepspeed": [*sorted(MODELS), *sorted(KINDS)]}
-KINDS |= HYBRIDS
+KINDS |= HYBRIDS | SPARSE
 # What users may ask for, by the space.
 ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {
@@ -154,6 +180,15 @@ def on_any_machine(draw: st.DrawFn, cluster: ClusterSpec) -> ClusterSpec:
     return replace(cluster, device_types=types, fabric=fabric)
 
 
+def hopper(cluster: ClusterSpec) -> ClusterSpec:
+    """Return a cluster of GPUs that have kernels of sparse attention, and their measured times."""
+    row = gpu("H100-80GB")
+    own: dict[str, Any] = {"gpu": row.name, "kernels": row.constants, "processors": row.units}
+    own |= {"peak": row.peak, "memory_bandwidth": row.memory_bandwidth}
+    kinds = cluster.device_types.items()
+    return replace(cluster, device_types={name: replace(one, **own) for name, one in kinds})
+
+
 @st.composite
 def documents(draw: st.DrawFn, space: str, sequence: int) -> Lengths | None:
     """Draw lengths of the documents that samples are made of, as the runtime makes some."""
@@ -188,6 +223,8 @@ def problems(
     cluster = small_cluster(nodes, devices, slow=slow, between=between)
     if any_machine:
         cluster = draw(on_any_machine(cluster))
+    if kind in SPARSE:
+        cluster = hopper(cluster)
     askable = {
         name: values
         for name, values in ASKED[family].items()
@@ -200,7 +237,8 @@ def problems(
         "vocab": draw(st.sampled_from((501, 16000))),
         "sequence": draw(st.sampled_from((256, 2048))),
     }
-    changes = {**changes, "lengths": draw(documents(space, sizes["sequence"]))}
+    documents_too = None if kind in SPARSE else draw(documents(space, sizes["sequence"]))
+    changes = {**changes, "lengths": documents_too}
     if kind in HYBRIDS:
         words = changes["pattern"].split()
         first = (words if len(words) > 1 else words[0])[: sizes["layers"]]

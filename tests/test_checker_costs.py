@@ -29,6 +29,7 @@ from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window
 from ilp_planner.specs.encoder import Encoder
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
+from tests.random_problems import SPARSE, hopper
 from tests.runtime_cases import runtime_problem
 
 ASKED = {
@@ -155,3 +156,13 @@ def test_a_model_with_more_is_believed_and_said() -> None:
     proof = training_proof(problem, 10.0)
     assert "job" not in proof["table"]
     assert proof["table"]["chains"]
+
+
+@pytest.mark.parametrize("kind", sorted(SPARSE))
+def test_sparse_attention_is_believed_and_said(kind: str) -> None:
+    base, changes = SPARSE[kind]
+    changes = {**changes, "prediction_layers": 0, "experts": None, "layers": 3}
+    cluster = hopper(small_cluster(1, 2))
+    problem = runtime_problem("megatron", base, cluster=cluster, changes=changes)
+    assert uncounted(problem) == "attention to keys that an indexer chooses"
+    assert "job" not in training_proof(problem, 10.0)["table"]

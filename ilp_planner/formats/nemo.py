@@ -190,6 +190,9 @@ def _model(job: TrainingJob) -> Section:
     m = job.model
     if latent := m.experts.latent if m.experts else 0:
         raise Unfit("model.experts.latent", latent).but(f"{TOOL} has no such experts")
+    if sparse := m.sparse:
+        found = f"{sparse.top_k} keys that an indexer chooses"
+        raise Unfit("model.sparse", found).but(f"{TOOL}'s Megatron-Core cannot build such layers")
     hybrid = _hybrid(job)
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
         raise Unfit("model.max_position_embeddings", m.max_position_embeddings).but(

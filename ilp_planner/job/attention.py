@@ -1,5 +1,7 @@
-"""Norms, matrix products, and self-attention: multi-head, grouped-query, multi-head latent."""
+"""Norms, matrix products, and self-attention: multi-head, grouped-query, multi-head latent, and
+latent attention to keys that an indexer chooses."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ilp_planner.job.modules import Kept, Module, Weight
@@ -118,6 +120,8 @@ CORE, UP = "core_attn", "mla_up_proj"  # parts that selective recomputation may 
 
 def attention_modules(job: TrainingJob) -> tuple[Module, ...]:
     """Return a layer's input norm, unless a product has it in it, and its self-attention."""
+    if job.model.sparse is not None:
+        return _sparse(job)
     if job.model.latent is not None:
         return _latent(job)
     return _grouped(job)
@@ -342,3 +346,154 @@ def _widen(job: TrainingJob, letter: str, rows: int, columns: int) -> tuple[Modu
     if recomputes(job, UP):
         return keep_input(first), *map(forget, others)
     return first, *others
+
+
+# ---- sparse attention ----------------------------------------------------------------------------
+# `megatron.core` 0.19.0, `transformer/experimental_attention_variant`: `absorbed_mla.py`, `dsa.py`,
+# and the kernels of TileLang (`ops/`). Queries go through the keys' half of the product that widens
+# keys and values, and attention's output through the values' half; so all heads share one
+# compressed key, which is its own value. The indexer's products are whole on every rank.
+
+LEAST_HEADS = 16  # of a rank that the kernels compute (`fused_sparse_mla_absorbed`)
+INDEX, ORDER = 4, 8  # bytes of a chosen key's number, and of its place before it was sorted
+
+
+def chosen_keys(job: TrainingJob) -> int:
+    """Return the keys that the kernels look up for a token, seen ones or none."""
+    assert job.model.sparse is not None
+    return min(job.model.sparse.top_k, job.model.sequence)
+
+
+def kernel_heads(job: TrainingJob) -> int:
+    """Return the heads that a rank's kernels compute, empty ones among them."""
+    return max(LEAST_HEADS, shard_of(job).heads)
+
+
+def _sparse(job: TrainingJob) -> tuple[Module, ...]:
+    """Return latent attention to chosen keys, with its input norm."""
+    model, sizes = job.model, shard_of(job)
+    a, w = model.latent, sizes.width
+    assert a is not None
+    leading, again = (sizes.tokens, sizes.batch), recomputes(job, UP)
+    queries = part(model.heads * (a.key + a.rotary), job.tp)
+    compressed = (sizes.region, sizes.batch, a.query_rank)
+    kept = "read by the product and by the indexer"
+    norm = norm_module(
+        "input_layernorm",
+        job,
+        sizes.narrow,
+        why="the layer's input; the residual as well",
+        output="read by the products that compress queries, keys and values, and by the indexer",
+    )
+    why = "compressed, before its norm"
+    narrow = (sizes.region, sizes.batch, a.key_value_rank)
+    up = product(
+        "linear_kv_up_proj",
+        rows=part(model.heads * (a.key + a.value), job.tp),
+        columns=a.key_value_rank,
+        bias=False,
+    )
+    inputs = [("input", queries, "queries, before the keys' half")]
+    if again:
+        inputs = [("input", a.key_value_rank, "gathered"), ("rotary keys", a.rotary, "gathered")]
+    up = with_kept(
+        up, *(Kept(name=n, shape=(*leading, c), width=w, why=why) for n, c, why in inputs)
+    )
+    children = (
+        product("linear_q_down_proj", rows=a.query_rank, columns=sizes.hidden, bias=False),
+        norm_module("q_layernorm", job, compressed, why=why, output=kept),
+        product("linear_q_up_proj", rows=queries, columns=a.query_rank, bias=False),
+        product(
+            "linear_kv_down_proj",
+            rows=a.key_value_rank + a.rotary,
+            columns=sizes.hidden,
+            bias=False,
+        ),
+        norm_module("kv_layernorm", job, narrow, why=why),
+        up,
+        _sparse_core(job),
+        _projection(job, part(model.value_width, job.tp)),
+    )
+    return norm, Module(name="self_attention", children=children)
+
+
+def _sparse_core(job: TrainingJob) -> Module:
+    """Return the indexer, and attention to the keys that it chose (`SparseMLA`).
+
+    Its operands are copies where samples have to come first, heads to be filled up, or keys to be
+    gathered. Those stay where the originals are made again, and replace them where they are not.
+    """
+    sizes = shard_of(job)
+    a, w, again = job.model.latent, sizes.width, recomputes(job, UP)
+    assert a is not None
+    heads, core = kernel_heads(job), recomputes(job, CORE)
+    copied = not core and sizes.batch > 1
+    filled = not core and (copied or heads > sizes.heads)
+    gathered = not core and (copied or job.settings.cp > 1)
+    leading, one = (sizes.tokens, sizes.batch), a.key_value_rank + a.rotary
+    keys = job.model.sequence if gathered else sizes.tokens
+    why = "compressed, with the rotated part"
+    shape = (*leading, (heads if filled else sizes.heads) * one)
+    kept = []
+    if filled or not again:
+        kept.append(Kept(name="queries", shape=shape, width=w, why=why))
+    if gathered or not again:
+        kept.append(Kept(name="keys", shape=(keys, sizes.batch, one), width=w, why=why))
+    if core:
+        return Module(name="core_attention", kept=tuple(kept), children=(_indexer(job, ()),))
+    columns = heads * a.key_value_rank
+    for name, width, count, why in (
+        ("chosen keys", INDEX, chosen_keys(job), "their numbers"),
+        ("heads with keys", MASK, heads, "a boolean each"),
+        ("output", w, columns, "compressed, before the values' half"),
+    ):
+        kept.append(Kept(name=name, shape=(*leading, count), width=width, why=why))
+    indexer = _indexer(job, tuple(_index_kept(job)))
+    return Module(name="core_attention", kept=tuple(kept), children=(indexer,))
+
+
+def _indexer(job: TrainingJob, kept: tuple[Kept, ...]) -> Module:
+    """Return the indexer with what it keeps."""
+    s, a, hidden = job.model.sparse, job.model.latent, job.model.hidden
+    assert s is not None
+    assert a is not None
+    names = ("weight", "bias")
+    return Module(
+        name="indexer",
+        kept=kept,
+        children=(
+            product("linear_wq_b", rows=s.width, columns=a.query_rank, bias=False),
+            product("linear_wk", rows=s.head, columns=hidden, bias=False),
+            Module(
+                name="k_norm", weights=tuple(Weight(name=name, shape=(s.head,)) for name in names)
+            ),
+            product("linear_weights_proj", rows=s.heads, columns=hidden, bias=False),
+        ),
+    )
+
+
+def _index_kept(job: TrainingJob) -> Iterator[Kept]:
+    """Yield what an indexer that learns keeps: inputs of its products and its scores, and of every
+    chosen key the gradient, its number, whether it is one, and, where ranks share heads, its place
+    (`fused_qk_topk_lighting_with_streaming_sparse_kl`)."""
+    s, a, sizes = job.model.sparse, job.model.latent, shard_of(job)
+    assert s is not None
+    assert a is not None
+    if not s.trained:
+        return
+    leading, chosen, w = (sizes.tokens, sizes.batch), chosen_keys(job), sizes.width
+    if sizes.region < sizes.tokens:  # else they are the outputs of norms
+        yield Kept(name="input", shape=sizes.wide, width=w, why="gathered")
+        yield Kept(name="queries", shape=(*leading, a.query_rank), width=w, why="gathered")
+    yield Kept(name="key", shape=(*leading, s.head), width=w, why="before its norm")
+    rows = (2, *leading)
+    yield Kept(name="statistics", shape=rows, width=STATISTIC, why="of each row, fp32")
+    yield Kept(name="index queries", shape=(*leading, s.width), width=w, why="rotated")
+    shape = (job.model.sequence, sizes.batch, s.head)
+    yield Kept(name="index keys", shape=shape, width=w, why="rotated, of all ranks")
+    yield Kept(name="weights", shape=(*leading, s.heads), width=STATISTIC, why="of heads, fp32")
+    for name, width in (("gradients", STATISTIC), ("numbers", INDEX), ("mask", MASK)):
+        yield Kept(name=name, shape=(*leading, chosen), width=width, why="of chosen keys")
+    if job.tp > 1:
+        why = "of chosen keys, before they were sorted"
+        yield Kept(name="places", shape=(*leading, chosen), width=ORDER, why=why)

@@ -10,6 +10,7 @@ for the list of messages. Modules are named by their path, `self_attention.linea
 import math
 from dataclasses import replace
 
+from ilp_planner.job.attention import chosen_keys
 from ilp_planner.job.encoder import (
     all_seen,
     encoder_job,
@@ -21,6 +22,7 @@ from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
 from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
+from ilp_planner.specs.decoder_parts import LatentAttention, SparseAttention
 from ilp_planner.specs.images import AnyEncoder
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MAMBA, MLP
 from ilp_planner.specs.training import TrainingJob
@@ -198,6 +200,8 @@ def unsplit_parameters(job: TrainingJob, kind: int, state: str = TRAINED) -> int
         count += model.hidden * (model.bias or model.projection_bias)
         if model.latent is not None:
             count += _latent_unsplit(model, scale, job.settings.kernels.implementation)
+        if model.sparse and model.latent:
+            count += model.sparse.parameters(model.hidden, model.latent.query_rank)
     if own.inner == MLP or not own.inner or model.experts is None:
         return count + model.hidden * (model.bias and bool(own.inner))
     shared = model.hidden * (model.bias * bool(model.experts.shared_ffn))
@@ -259,6 +263,8 @@ def _attention(job: TrainingJob) -> Messages:
     latent = job.model.latent
     if latent is None:
         return {"self_attention.linear_qkv": _column(job, job.model.hidden)} | proj
+    if job.model.sparse is not None:
+        return _sparse(job, latent, job.model.sparse) | proj
     found = {"self_attention.linear_kv_up_proj": _column(job, latent.key_value_rank)}
     if latent.query_rank:
         found["self_attention.linear_q_up_proj"] = _column(job, latent.query_rank)
@@ -283,6 +289,33 @@ def _attention(job: TrainingJob) -> Messages:
     return found | proj
 
 
+def _sparse(job: TrainingJob, latent: LatentAttention, sparse: SparseAttention) -> Messages:
+    """Return the messages of latent attention to chosen keys, before its last product.
+
+    Compressed keys and their rotary part are gathered, as every rank's heads read them, and so are
+    the inputs of the indexer, which has no gradient for them. Ranks sum the scores of their heads,
+    which teach it (`absorbed_mla.py`, `dsa.py`, `ops/tilelang_dsa.py` of `megatron.core` 0.19.0).
+    """
+    found = {"self_attention.linear_q_up_proj": _column(job, latent.query_rank)}
+    read: tuple[Message, ...] = ()
+    if job.settings.sequence_parallel:
+        shapes = [tokens_shape(job, width) for width in (latent.rotary, latent.key_value_rank)]
+        gather, scatter = (
+            tuple(_tp(job, way, shape) for shape in shapes)
+            for way in ("all_gather", "reduce_scatter")
+        )
+        found["self_attention.linear_kv_down_proj"] = gather, scatter
+        widths = job.model.hidden, latent.query_rank
+        read = tuple(_tp(job, "all_gather", tokens_shape(job, width)) for width in widths)
+    taught: tuple[Message, ...] = ()
+    if sparse.trained:
+        shape = tokens_shape(job, chosen_keys(job))
+        taught = (replace(_tp(job, "all_reduce", shape), width=LOSS_WIDTH),)
+    if read or taught:
+        found["self_attention.core_attention.indexer"] = read, taught
+    return found
+
+
 def head_widths(job: TrainingJob) -> tuple[int, int, int]:
     """Return the channels of queries, of keys and values together, and of attention's output that a
     tensor-parallel rank has per token."""
@@ -300,6 +333,8 @@ def head_widths(job: TrainingJob) -> tuple[int, int, int]:
 def _context(job: TrainingJob) -> Pair:
     """Return the messages of attention over the context-parallel ranks."""
     cp, how = job.settings.cp, job.settings.cp_comm
+    if job.model.sparse and job.model.latent:
+        return _keys_gathered(job, job.model.latent, job.model.sparse)
     if how == "a2a":
         return _heads_exchanged(job, cp)
     if how == "a2a+p2p":
@@ -314,6 +349,18 @@ def _context(job: TrainingJob) -> Pair:
         gather = _cp(job, "all_gather", shape)
         return (gather,), (gather, _cp(job, "reduce_scatter", shape))
     return _passed_on(job, cp, 1)
+
+
+def _keys_gathered(job: TrainingJob, latent: LatentAttention, sparse: SparseAttention) -> Pair:
+    """Return the messages by which every rank has the compressed keys of all tokens, and those of
+    the indexer (`dsa.py` of `megatron.core` 0.19.0)."""
+    widths = latent.key_value_rank + latent.rotary, sparse.head
+    shapes = [(job.sample.tokens, job.micro_batch, width) for width in widths]
+    back = shapes[: 1 + sparse.trained]
+    return (
+        tuple(_cp(job, "all_gather", shape) for shape in shapes),
+        tuple(_cp(job, "reduce_scatter", shape) for shape in back),
+    )
 
 
 def _cp(job: TrainingJob, collective: str, shape: tuple[int, ...], times: int = 1) -> Message:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ilp_planner.job.attention import legacy
+from ilp_planner.job.attention import kernel_heads, legacy
 from ilp_planner.job.decoder import in_place_loss
 from ilp_planner.job.mlp import fuses, keeps_output, routed_tokens
 from ilp_planner.job.modules import Module
@@ -208,6 +208,8 @@ def attention_backward(job: TrainingJob) -> float:
     """
     model, sizes, kernels = job.model, shard_of(job), job.settings.kernels
     through = flow(job)
+    if model.sparse is not None:
+        return _sparse_backward(job)
     rows = sizes.tokens * sizes.batch
     query = float(rows * part(model.query_width, job.tp) * sizes.width)
     value = float(rows * part(model.value_width, job.tp) * sizes.width)
@@ -230,6 +232,42 @@ def attention_backward(job: TrainingJob) -> float:
     tally.give(value + inputs)
     tally.take(inputs + through.again + through.whole)
     return tally.most
+
+
+def _sparse_backward(job: TrainingJob) -> float:
+    """Return the same of latent attention to chosen keys: its output is computed again, gradients
+    of the keys of all tokens are summed in fp32 (`ops/sparse_mla.py` of `megatron.core` 0.19.0)."""
+    a, sizes, through = job.model.latent, shard_of(job), flow(job)
+    assert a is not None
+    rows, width = sizes.tokens * sizes.batch, sizes.width
+    heads, one = kernel_heads(job), a.key_value_rank + a.rotary
+    value = float(rows * part(job.model.value_width, job.tp) * width)
+    query = float(rows * part(job.model.query_width, job.tp) * width)
+    latent, absorbed = (float(rows * heads * n * width) for n in (a.key_value_rank, one))
+    keys = float(job.model.sequence * sizes.batch * one)
+    tally = Tally()
+    tally.take(through.narrow * (2 if job.model.dropout else 1))
+    tally.take(through.gathered + value)
+    tally.give(through.gathered)
+    tally.take(latent)
+    tally.give(value)
+    tally.briefly(latent)
+    tally.take(absorbed + keys * (SINGLE + width))
+    tally.give(latent + keys * SINGLE)
+    tally.take(query)
+    tally.give(absorbed)
+    tally.take(through.again + through.whole)
+    return tally.most
+
+
+INDEXED = 8192  # tokens whose scores of all keys are there at once (`fused_indexer_block_size`)
+
+
+def index_forward(job: TrainingJob) -> float:
+    """Return the scores of an indexer, in fp32, which are there while the largest are found."""
+    if job.model.sparse is None:
+        return 0.0
+    return float(min(INDEXED, shard_of(job).tokens) * job.model.sequence * SINGLE)
 
 
 def ring_forward(job: TrainingJob) -> float:

@@ -28,6 +28,7 @@ from ilp_planner.job.overheads import (
     experts_moment,
     flow,
     handles,
+    index_forward,
     layer_forward,
     loss_moment,
     mlp_backward,
@@ -706,7 +707,7 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: Tuned
         second = attention_backward(job) if plain else mixer_backward(job, kind.mixer)
         found.append(second - inner + attention_whole - attention)
         if plain:
-            found.append(ring_forward(job) - inner)
+            found.append(ring_forward(job) + index_forward(job) - inner)
     return max(found) + tuning_moment(job, own)
 
 

@@ -14,12 +14,14 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ilp_planner.job.attention import chosen_keys, kernel_heads
 from ilp_planner.job.encoder import encoder_job, images_seen, recompute_of
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, loss_chunk, product_streams, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.images import AnyEncoder
+from ilp_planner.specs.kernel_constants import SPARSE
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, LayerKind
 from ilp_planner.specs.training import Settings, TrainingJob
 from ilp_planner.specs.tuning import (
@@ -68,9 +70,14 @@ class Product(NamedTuple):
     streams: int = 0
 
 
-# Of attention: the flash-attention package in the version that is installed, and PyTorch's
-# FlexAttention.
-LIBRARIES = PACKAGE, FLEX = "package", "flex"
+# Of attention: the flash-attention package in the version that is installed, PyTorch's
+# FlexAttention, and TileLang's kernels of attention to chosen keys.
+PACKAGE, FLEX = "package", "flex"
+LIBRARIES = (PACKAGE, FLEX, SPARSE)
+# Heads whose attention to chosen keys takes as long as that of fewer, which waits for the keys:
+# 1.81 ms of 2,119 tokens with 8 heads and 2,048 keys on H200 (InternLM/lmdeploy, pull request
+# 4904), 1.58 ms as counted here.
+WAITED = 64
 
 
 class FusedAttention(NamedTuple):
@@ -549,6 +556,8 @@ class _Share:
         """Return a mixer, by its name in `LayerKind`."""
         if name != ATTENTION:
             return self.scanned(name)
+        if self.model.sparse is not None:
+            return self.sparse_attention()
         return self.attention() if self.model.latent is None else self.latent_attention()
 
     def inner(self, name: str) -> tuple[ModuleWork, ...]:
@@ -628,6 +637,111 @@ class _Share:
         modules.append(self.core(queries, queries, values))
         modules.append(self.linear("linear_proj", tokens, values, m.hidden))
         return tuple(modules)
+
+    def sparse_attention(self) -> tuple[ModuleWork, ...]:
+        """Return latent attention to keys that an indexer chooses, as `job.attention` has it: all
+        heads read the same compressed keys."""
+        m, tokens, a = self.model, self.tokens, self.model.latent
+        assert a is not None
+        own, heads = tokens / self.sequence_parts, m.heads / self.tp
+        queries, one = m.query_width / self.tp, a.key_value_rank + a.rotary
+        moved = 2 * tokens * heads * (one + a.key_value_rank + a.rotary) * self.width
+        return (
+            self.linear("linear_q_down_proj", own, m.hidden, a.query_rank),
+            self.linear("linear_q_up_proj", tokens, a.query_rank, queries),
+            self.linear("linear_kv_down_proj", own, m.hidden, a.key_value_rank + a.rotary),
+            self.absorbed("linear_kv_up_proj", a.key, a.key_value_rank),
+            self.streaming("rope", moved, moved, "rope"),
+            *self.indexer(),
+            self.chosen(),
+            self.absorbed("core_attention_values", a.key_value_rank, a.value),
+            self.linear("linear_proj", tokens, m.value_width / self.tp, m.hidden),
+        )
+
+    def absorbed(self, name: str, inner: float, outer: float) -> ModuleWork:
+        """Return a product of every head with a weight of its own; its result is copied, as heads
+        come first. inner, outer: channels of a head."""
+        heads, tokens = self.model.heads / self.tp, self.tokens
+        flops, weights = 2.0 * tokens * heads * inner * outer, heads * inner * outer
+        moved = (tokens * heads * (inner + outer) + weights) * self.width
+        forward, back, of_weight = (
+            Kernel(flops, moved, Product(m, n, k, heads, batched=True))
+            for m, n, k in (
+                (tokens, outer, inner), (tokens, inner, outer), (inner, outer, tokens)
+            )
+        )  # fmt: skip
+        added = Kernel(0.0, weights * (self.width + 2 * self.job.settings.optimizer.gradient))
+        copied = Kernel(0.0, 2 * tokens * heads * outer * self.width)
+        of_weights = (of_weight, added)
+        return ModuleWork(
+            name=name,
+            forward=(forward, copied),
+            backward=(copied, back, *of_weights),
+            of_weights=of_weights,
+        )
+
+    def indexer(self) -> tuple[ModuleWork, ...]:
+        """Return the indexer, which every rank computes for all heads. It scores all keys before a
+        token, and of all those scores, in fp32, the largest are found. What it learns from is
+        computed for the chosen keys alone; its products have no gradient of their inputs. The
+        forward pass computes the loss, which is counted as backward: checkpoints leave it out of
+        their first pass (`ops/tilelang_dsa.py` of `megatron.core` 0.19.0)."""
+        s, a, m, tokens = self.model.sparse, self.model.latent, self.model, self.tokens
+        assert s is not None
+        assert a is not None
+        seen, chosen = self.sample.tokens, chosen_keys(self.job)
+        heads = max(WAITED, m.heads / self.tp)
+        numbers = tokens * (s.width + s.head)
+        turned = (6 if s.rotated else 4) * numbers * self.width  # cut, rotated, joined, multiplied
+        logits, picked = tokens * seen * SINGLE, tokens * chosen * (SINGLE + SINGLE)
+        operands = (numbers + tokens * s.heads) * self.width
+        shape = FusedAttention(seen, s.head)
+        forward = (
+            Kernel(tokens * seen * float(s.width), operands + logits, shape),
+            Kernel(0.0, 2 * logits + 3 * picked),  # cleaned, read by the search
+        )
+        one = a.key_value_rank + a.rotary
+        target = FusedAttention(chosen, one, library=SPARSE)
+        back = FusedAttention(chosen, s.head, backward=True, library=SPARSE)
+        learnt = (
+            Kernel(2.0 * tokens * chosen * heads * one, tokens * heads * one * self.width, target),
+            Kernel(0.0, 4 * picked),
+            Kernel(6.0 * tokens * chosen * s.width, 2 * operands + picked, back),
+        )
+        products = (
+            ("core_attention_queries", a.query_rank, s.width),
+            ("core_attention_key", m.hidden, s.head),
+            ("core_attention_weights", m.hidden, s.heads),
+        )
+        found = [
+            *(self.linear(name, tokens, inner, outer) for name, inner, outer in products),
+            self.streaming("core_attention_turned", turned, turned),
+            ModuleWork(name="core_attention_scores", forward=forward, backward=learnt),
+        ]
+        return tuple(
+            replace(one, backward=one.of_weights or one.backward)
+            if s.trained
+            else replace(one, backward=(), of_weights=())
+            for one in found
+        )
+
+    def chosen(self) -> ModuleWork:
+        """Return attention to chosen keys, all of them looked up for every token, also those that
+        there are none of yet. The backward pass computes the output again."""
+        a, tokens, heads = self.model.latent, self.tokens, max(WAITED, kernel_heads(self.job))
+        assert a is not None
+        keys, one = chosen_keys(self.job), a.key_value_rank + a.rotary
+        flops = 2.0 * tokens * keys * heads * (one + a.key_value_rank)
+        numbers = tokens * heads * (one + a.key_value_rank) + self.job.micro_batch * (
+            self.sample.tokens * one
+        )
+        operands = numbers * self.width + tokens * keys * SINGLE
+        shape = FusedAttention(keys, (one + a.key_value_rank) / 2, library=SPARSE)
+        again = Kernel(flops, operands, shape)
+        back = Kernel(FLASH_BACKWARD * flops, 2 * operands, shape._replace(backward=True))
+        return ModuleWork(
+            name="core_attention", forward=(again,), backward=(again, back), core=True
+        )
 
     def core(self, queries: float, keys: float, values: float) -> ModuleWork:
         """Return scores and their product with the values. Arguments: numbers per token."""

@@ -10,7 +10,7 @@ from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.lengths import PACKED
-from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
+from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED, Offload
 from ilp_planner.specs.tuning import (
     ADAPTED,
     BRIDGE_NAMES,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.tuning import Tuning
 
 KINDS = len(LAYER_KINDS)  # of layers that a tuned job has at most
+TE = "transformer_engine"
 ALONE = ("uniform", 1)  # recomputation of whole layers that hybrids are priced with
 OF_ENCODERS = "encoder recompute"
 ENCODER_FIELD = "settings.encoder_recompute"
@@ -82,6 +83,8 @@ def context_rules(job: TrainingJob) -> Iterator[str]:
     if cp == 1:
         return
     yield from _scan_rules(job)
+    if model.sparse and how != "all_gather":
+        yield "keys that an indexer chooses are gathered, all_gather"
     inner = {"a2a": cp, "a2a+p2p": job.settings.cp_inner}.get(how, 1)  # that exchange heads
     if inner < 1 or cp % inner:
         yield f"the ranks that exchange heads must divide cp, found {inner}"
@@ -376,6 +379,39 @@ def _graphs(settings: Settings) -> str:
     return " ".join((settings.kernels.graphs, *settings.kernels.graphed))
 
 
+# ---- sparse attention ----------------------------------------------------------------------------
+# `megatron.core` 0.19.0: `transformer_config.py`, and `experimental_attention_variant/`: the
+# conditions of `absorbed_mla.py` and of TileLang's kernels (`ops/tilelang_dsa.py`). Where one does
+# not hold, PyTorch's attention copies the chosen keys of every token, which is not modelled.
+
+
+def check_sparse(job: TrainingJob) -> Iterator[Broken]:
+    """Latent attention to chosen keys has kernels for it, and what is around it is modelled."""
+    sparse, settings, kernels = job.model.sparse, job.settings, job.settings.kernels
+    if sparse is None:
+        return
+    what, heads = "sparse attention", job.model.heads // job.tp
+    gpu = job.gpu_architecture
+    for have, bad, limit in (
+        (f"layers {kernels.implementation}", kernels.implementation != TE, TE),
+        (f"attention {kernels.attention}", kernels.attention != "flash", "flash"),
+        (f"products in {kernels.quantised}", bool(kernels.quantised), "products in bf16"),
+        (settings.precision, settings.precision != "bf16", "bf16"),
+        (f"CUDA graphs {_graphs(settings)}", bool(kernels.graphs), "none"),
+        ("activations on the host", settings.offload != Offload(), "none there"),
+        ("a part that is trained", bool(settings.tuning), "training of all parameters"),
+        (
+            f"tp {job.tp} without sequence parallelism",
+            job.tp > 1 and not settings.sequence_parallel,
+            "sequence parallelism",
+        ),
+        (f"{heads} heads on a rank", heads & (heads - 1) > 0, "a power of two"),
+        (gpu.name, not gpu.sparse_attention, "Hopper or Blackwell, which have its kernels"),
+    ):
+        if bad:
+            yield Broken(what, have, limit)
+
+
 # ---- fine-tuning ---------------------------------------------------------------------------------
 
 
@@ -517,4 +553,5 @@ MEGATRON_RULES = (
     check_states,
     check_combined,
     check_adapters,
+    check_sparse,
 )

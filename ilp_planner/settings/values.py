@@ -388,3 +388,12 @@ LORA_DROPOUT = Choice(
 )
 QLORA = Choice(lambda s: _switch(bool(s.tuning.base)), _with_base, "base in 4 bits {}")
 FREEZE = Choice(lambda s: "+".join(s.tuning.frozen) or "none", _with_frozen, "frozen {}")
+
+
+def as_demanded(
+    base: Settings, tried: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the values that are tried: where a base's context-parallel ranks attend otherwise, as
+    its model demands, so alone. tried: by the names of settings."""
+    how = base.cp_comm
+    return tried if how in tried.get("cp_comm", (how,)) else {**tried, "cp_comm": (how,)}

@@ -23,6 +23,7 @@ from ilp_planner.specs.decoder_parts import Experts as Experts
 from ilp_planner.specs.decoder_parts import LatentAttention as LatentAttention
 from ilp_planner.specs.decoder_parts import Mamba as Mamba
 from ilp_planner.specs.decoder_parts import Rotary as Rotary
+from ilp_planner.specs.decoder_parts import SparseAttention as SparseAttention
 from ilp_planner.specs.decoder_parts import Window as Window
 from ilp_planner.specs.encoder import Encoder as Encoder
 from ilp_planner.specs.gpt import Gpt
@@ -74,8 +75,9 @@ class Decoder(HashedOnce):
     letters (`specs.layer_kinds`): Megatron's of layers with one block each (M Mamba-2, * attention,
     - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
     mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
-    product makes a gate of attention's output as well (Qwen3-Next). encoder: of images, whose
-    tokens are among those of a sample; None: there is none. sounds: an encoder of sounds, likewise.
+    product makes a gate of attention's output as well (Qwen3-Next). sparse: the indexer that
+    chooses keys of latent attention; None: attention sees all. encoder: of images, whose tokens are
+    among those of a sample; None: there is none. sounds: an encoder of sounds, likewise.
     outputs: numbers that the output layer gives for a token, as of a classifier or a reward model;
     0: one for every word. lengths: of the documents that samples are made of; None: each sample is
     one of `sequence` tokens.
@@ -121,6 +123,7 @@ class Decoder(HashedOnce):
     mamba: Mamba | None = None
     delta: DeltaNet | None = None
     attention_gate: bool = False
+    sparse: SparseAttention | None = None
     encoder: Encoder | None = None
     sounds: SoundEncoder | None = None
     outputs: int = 0
@@ -167,6 +170,8 @@ class Decoder(HashedOnce):
                 )
         if self.pattern:
             self._check_pattern()
+        if self.sparse:
+            self._check_sparse(self.sparse)
         check_fields(self, or_zero=("outputs",))
         if self.outputs and (self.tied or self.prediction_layers):
             raise ValueError(
@@ -217,6 +222,27 @@ class Decoder(HashedOnce):
                     f"pattern must have layers of {block} exactly if the model says their sizes, "
                     f"found {found}"
                 )
+
+    def _check_sparse(self, sparse: SparseAttention) -> None:
+        """Refuse an indexer beside other attention than it is made for."""
+        if self.latent is None or not self.latent.query_rank:
+            raise ValueError(
+                "latent.query_rank must be given with an indexer (sparse), which reads compressed "
+                "queries, found none"
+            )
+        if sparse.head < self.latent.rotary:
+            raise ValueError(
+                f"sparse.head must be at least latent.rotary ({self.latent.rotary}), found "
+                f"{sparse.head}"
+            )
+        if sparse.top_k > self.max_position_embeddings:
+            raise ValueError(
+                f"sparse.top_k must be at most max_position_embeddings "
+                f"({self.max_position_embeddings}), found {sparse.top_k}"
+            )
+        for name in ("window", "sinks", "pattern", "bias", "lengths"):
+            if getattr(self, name):
+                raise ValueError(f"{name} must be left out with an indexer (sparse), found some")
 
     def _check_choices(self) -> None:
         """Refuse unknown values, and contradictory ones."""
@@ -297,6 +323,15 @@ class Decoder(HashedOnce):
     def value_width(self) -> int:
         """Return heads x channels of attention's output."""
         return self.heads * (self.latent.value if self.latent else self.head)
+
+    @property
+    def scored_width(self) -> int:
+        """Return the numbers of a token that scores and their product with the values read: of
+        keys that an indexer chose, of all heads or of the compressed ones, the fewer."""
+        width = self.query_width + self.value_width
+        if self.sparse and self.latent:
+            return min(width, self.heads * (2 * self.latent.key_value_rank + self.latent.rotary))
+        return width
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -387,6 +422,8 @@ class Decoder(HashedOnce):
     def spans(self) -> tuple[tuple[float, Share], ...]:
         """Return how attention looks: the share of the layers, and, of so many tokens, the share of
         all pairs that causal attention looks at."""
+        if self.sparse:
+            return ((1.0, self.sparse.share),)
         if self.window is None:
             return ((1.0, _whole),)
         windowed = sum(self.window.layers(self.layers)) / self.layers
@@ -420,6 +457,8 @@ class Decoder(HashedOnce):
             up += a.query_rank * q
         else:
             up += h * q
+        if self.sparse:
+            down += self.sparse.parameters(h, a.query_rank)
         return up + dense, down + h * bias
 
     def _attention_products(self) -> int:
@@ -457,13 +496,13 @@ class Decoder(HashedOnce):
     @property
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
-        full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""
+        full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix), and nothing of an indexer,
+        most of which has no backward pass."""
         s, h, pairs = self.tokens, self.hidden, math.floor(self.pairs(_whole))
         each = 3 if self.gated else 2
         blocks: dict[str, float] = {
             "": 0,
-            ATTENTION: 2 * s * self._attention_products()
-            + 2 * pairs * (self.query_width + self.value_width),
+            ATTENTION: 2 * s * self._attention_products() + 2 * pairs * self.scored_width,
             MLP: 2 * s * each * h * self.ffn,
         }
         if e := self.experts:
@@ -483,10 +522,11 @@ class Decoder(HashedOnce):
     @property
     def masked_flops(self) -> int:
         """Return half of the scores and of their products with the values, and of the other half
-        the part outside of windows."""
+        the part outside of windows, or of keys that no indexer chose."""
         pairs = math.floor(self.pairs(_whole))
-        half = self._attentions * pairs * (self.query_width + self.value_width)
-        left_out = 0 if self.window is None else half - math.floor(half * self.attention_share)
+        half = self._attentions * pairs * self.scored_width
+        some = self.window or self.sparse
+        left_out = 0 if some is None else half - math.floor(half * self.attention_share)
         return half + left_out
 
     @property

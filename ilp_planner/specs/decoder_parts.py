@@ -11,6 +11,7 @@ from ilp_planner.specs.architecture import (
 )
 
 SCORES = ("softmax", "sigmoid")
+LOSSES = "sparse", "none"
 PROJECTIONS = FEW, MANY = 2, 4  # before a gated delta net, of Qwen3-Next and of Qwen3.5
 # Ways to turn angles for longer samples, with the usual bounds of what is turned otherwise.
 SCALINGS = {
@@ -39,6 +40,51 @@ class LatentAttention:
 
     def __post_init__(self) -> None:
         check_fields(self, "key_value_rank", "key", "rotary", "value", or_zero=("query_rank",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseAttention:
+    """Attention to the keys that an indexer chooses (DeepSeek-V3.2, arXiv 2512.02556, section 2).
+
+    heads: of the indexer's queries, which are made of the compressed ones; all share one key. head:
+    channels of one. top_k: keys that a token attends to, at most. loss: what trains the indexer,
+    the divergence of its scores from attention's over the chosen keys, or nothing. interleaved: its
+    rotary channels turn in pairs, as those of attention do. rotated: its queries and keys go
+    through a Hadamard matrix. epsilon: of the norm of its keys.
+    """
+
+    heads: int
+    head: int = 128
+    top_k: int = 2048
+    loss: str = "sparse"
+    interleaved: bool = False
+    rotated: bool = True
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_fields(self, "heads", "head", "top_k")
+        check_choice("loss", self.loss, LOSSES)
+        check_positive("epsilon", self.epsilon)
+
+    @property
+    def trained(self) -> bool:
+        """Tell whether the indexer learns."""
+        return self.loss != "none"
+
+    @property
+    def width(self) -> int:
+        """Return heads x channels of its queries."""
+        return self.heads * self.head
+
+    def share(self, sequence: int) -> float:
+        """Return the pairs of tokens that attention looks at, as a share of all that causal
+        attention does: as many as in a window of so many tokens."""
+        return Window(size=self.top_k).share(sequence)
+
+    def parameters(self, hidden: int, query_rank: int) -> int:
+        """Return the parameters of an indexer: products of compressed queries, of the key and of
+        the heads' weights, and a LayerNorm of the key."""
+        return query_rank * self.width + hidden * (self.head + self.heads) + 2 * self.head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,9 @@ class GpuArchitecture:
     346e12 and 640e12 on the 132 of an H100 (Shah et al. 2024, arXiv 2407.08608, figure 5), 375e12
     on the 148 of a B200 (github.com/meta-pytorch/tritonbench/pull/171), 191e12 on the 170 of an RTX
     5090 (Thien Tran, 'Writing Speed-of-Light Flash Attention for 5090 in CUDA C++', 2025); empty:
-    version 2 is the library that was measured. deep_ep: DeepEP has kernels (its README). recipes:
+    version 2 is the library that was measured. sparse_attention: kernels of latent attention to
+    chosen keys have been run (TileLang's example `deepseek_v32`, for Hopper, and Megatron-Bridge's
+    recipes of GLM-5 for H100 and GB200). deep_ep: DeepEP has kernels (its README). recipes:
     quantised products of Transformer Engine, where the GPU has a peak in their format
     (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with one
     scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS handle
@@ -36,6 +38,7 @@ class GpuArchitecture:
     own_attention: bool = False
     own_attention_repeats: bool = False
     flash: Mapping[int, float] = field(default_factory=dict)
+    sparse_attention: bool = False
     deep_ep: bool = False
     recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current")
     either_way: bool = False
@@ -74,6 +77,7 @@ HOPPER = replace(  # 9.0
     own_attention=True,
     flash={2: 346e12 / 132, 3: 640e12 / 132},
     own_attention_repeats=True,
+    sparse_attention=True,
     recipes=(*ADA.recipes, "fp8-blockwise"),
     blas_workspace=32.0 * MIB,
     engine_workspace=32.0 * MIB,
@@ -92,6 +96,7 @@ BLACKWELL = replace(  # 10
 RTX_BLACKWELL = replace(  # 12: the largest products of cards are as fast as smaller ones
     BLACKWELL,
     name="RTX Blackwell",
+    sparse_attention=False,
     flash={2: 191e12 / 170},
     recipes=(*HOPPER.recipes, "nvfp4"),
     either_way=False,
@@ -103,6 +108,7 @@ CDNA_3 = replace(  # gfx942
     HOPPER,
     name="CDNA 3",
     vendor="AMD",
+    sparse_attention=False,
     flash={},  # ROCm has no other library
     recipes=ADA.recipes,
     machine="MI300X",

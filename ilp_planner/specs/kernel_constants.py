@@ -67,6 +67,10 @@ FLASH = {
     3: AttentionConstants(f0=1.0, s0=500.0, w0=1.124, h0=78.0, backward=0.87),
 }
 FLASH_VERSION = 2  # that is taken to be installed
+SPARSE = "sparse"  # `job.work.LIBRARIES`: TileLang's kernels of attention to chosen keys
+# Rate of their backward pass, of the forward pass's: 115 TFLOP/s on H200, 100 on H800 by the README
+# of TileLang's example `deepseek_v32` (2026), of 393 that fused attention of 2,048 keys has forward.
+SPARSE_BACKWARD = 0.29
 FLEX_LIKE = 2  # whose rates FlexAttention is taken to have
 
 

@@ -20,6 +20,7 @@ from ilp_planner.specs.decoder_parts import (
     LatentAttention,
     Mamba,
     Rotary,
+    SparseAttention,
     Window,
 )
 from ilp_planner.specs.encoder import Encoder
@@ -38,6 +39,7 @@ TABLES: dict[Any, type[Any]] = {
         Window,
         Mamba,
         DeltaNet,
+        SparseAttention,
         Encoder,
         SoundEncoder,
         Lengths,

@@ -334,6 +334,7 @@ def kind_of_job(
     never = {"deepspeed": "DeepSpeed"}.get(title, "")
     model = "" if architecture.family in MEASURED else f"a model of {architecture.family}"
     hybrid = "layers of scans" * bool(getattr(architecture, "pattern", ""))
+    sparse = "sparse attention" * bool(getattr(architecture, "sparse", None))
     images = "an encoder of images or sounds" * bool(getattr(architecture, "encoders", ()))
     part = "a part of the model trained" * bool(settings.tuning)
     documents = "samples of documents of different lengths"
@@ -345,5 +346,5 @@ def kind_of_job(
         sharded=title == "torchtitan" or settings.optimizer.divides,
         sequence=getattr(architecture, "sequence", 0),
         gpus=gpus,
-        unmeasured=tuple(filter(None, (never, model, hybrid, images, part, lengths))),
+        unmeasured=tuple(filter(None, (never, model, hybrid, sparse, images, part, lengths))),
     )

@@ -47,6 +47,8 @@ def unusual(model: Decoder) -> Iterator[tuple[str, object, object]]:
         yield "norm", model.norm, "layernorm"
     if model.window:
         yield "window", f"{model.window.size} tokens", "none"
+    if model.sparse:
+        yield "sparse", f"{model.sparse.top_k} keys that an indexer chooses", "none"
     if model.experts and model.experts.latent:
         yield "experts.latent", model.experts.latent, 0
     if model.experts and model.experts.shared_gate:

@@ -115,12 +115,15 @@ def test_a_line_says_what_it_rests_on() -> None:
 
 
 def test_what_no_published_group_had_is_said() -> None:
-    """Hybrids and models of which a part is trained stand in no group that intervals rest on."""
+    """Hybrids, sparse attention and models of which a part is trained stand in no group that
+    intervals rest on."""
     plain = read_model(MODELS / "llama3-8b.toml").architecture
     hybrid = read_model(MODELS / "nemotron3-nano-30b-a3b.toml").architecture
+    sparse = read_model(MODELS / "glm5.toml").architecture
     tuned = (Tuning(rank=8, targets=("linear_qkv",)), Tuning(frozen=("embedding",)))
     assert kind_of_job(plain, Settings(), 8).unmeasured == ()
     assert kind_of_job(hybrid, Settings(), 8).unmeasured == ("layers of scans",)
+    assert kind_of_job(sparse, Settings(), 8).unmeasured == ("sparse attention",)
     for tuning in tuned:
         kind = kind_of_job(plain, Settings(tuning=tuning), 8)
         assert kind.unmeasured == ("a part of the model trained",)

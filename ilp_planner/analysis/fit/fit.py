@@ -35,7 +35,6 @@ from ilp_planner.spaces.training.enumerate.choices import values_of
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
 from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
-from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.pipeline_layout import PipelineLayout
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 
 # ---- draft ---------------------------------------------------------------------------------------
@@ -279,7 +278,7 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
     """
     problem, own = judge.problem(world), judge.job.settings
     runtime = judge.space.runtime
-    base = replace(with_degrees_of(own, Settings()), turn=0)
+    base = replace(with_degrees_of(own, problem.costs.settings), turn=0)
     said = values_of(own)
     learns = (row.name for row in SETTINGS if row.learns and row.name in runtime.listens)
     kept = {name: said[name] for name in learns if said[name] not in runtime.tried[name][:1]}

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.specs.kernel_constants import SPARSE, SPARSE_BACKWARD
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -141,10 +143,11 @@ class KernelRates:
         library: one of `job.work.LIBRARIES`; empty: the one that was measured.
         """
         constants = self.constants.flash.get(library, self.constants.attention)
+        slowed = SPARSE_BACKWARD if library == SPARSE else constants.backward
         delay = constants.w0 * 2 * length * head * BLOCK * self.processors
         work = flops + delay
         if backward:
-            work = (BACKWARD_WORK * flops + delay) / constants.backward
+            work = (BACKWARD_WORK * flops + delay) / slowed
         slower = (length + constants.s0) / length
         if head < HEAD:
             slower *= (1 + constants.h0 / head) / (1 + constants.h0 / HEAD)

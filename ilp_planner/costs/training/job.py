@@ -46,7 +46,8 @@ def base_settings(
 ) -> Settings:
     """Return the planner's settings for every plan. recipe: of quantised products.
 
-    The distributed optimizer; the usual kernels, flash attention if every device type has it.
+    The distributed optimizer; the usual kernels, flash attention if every device type has it. Keys
+    that an indexer chooses are gathered.
     """
     flash = gpu_architecture(cluster).flash_attention
     kernels = usual_kernels(flash=flash, experts=model.experts is not None)
@@ -54,6 +55,7 @@ def base_settings(
     master = 0 if precision == "fp32" else 4
     return Settings(
         precision=precision,
+        cp_comm="all_gather" if model.sparse else "p2p",
         kernels=kernels,
         optimizer=OptimizerSettings(sharding="optimizer", master=master),
     )

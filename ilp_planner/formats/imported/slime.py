@@ -14,6 +14,9 @@ from ilp_planner.formats.imported.rows import (
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, NODES, TOKENS, Reading, System
 from ilp_planner.formats.megatron.hybrid import DELTA_KEYS, FREQUENCY, VARIANT
+from ilp_planner.formats.megatron.sparse import BACKEND, EPSILON, PAIRED, TURNED
+from ilp_planner.formats.megatron.sparse import KEYS as SPARSE_KEYS
+from ilp_planner.settings.table import CP_COMM
 
 ROLLOUT = "rollout_max_{}_len"
 CHECKPOINT = "hf_checkpoint"
@@ -27,12 +30,8 @@ LAYERS = {
 }
 # Layers with delta nets, whose sizes stand in the checkpoint's configuration, in no argument.
 DELTA_NETS = ("slime_plugins.models.qwen3_next", "slime_plugins.models.qwen3_5")
-# Layers that are not modelled, and those that are expected instead.
-OTHERS = {
-    "slime_plugins.models.glm5.glm5": (
-        "attention to all keys: sparse attention, where an indexer chooses keys, is not modelled"
-    ),
-}
+# Layers with an indexer that chooses keys, likewise.
+INDEXED = ("slime_plugins.models.glm5.glm5",)
 
 
 def _option(key: str, word: str) -> str:
@@ -44,28 +43,44 @@ def _option(key: str, word: str) -> str:
 def _layer(value: Any) -> Arguments:
     """Return the row of a layer by its module and function; others are Megatron-LM's to judge."""
     name = value[0] if isinstance(value, list) else value
-    if name in OTHERS:
-        raise ValueError(OTHERS[name])
-    return {} if name in (*LAYERS, *DELTA_NETS) else {"spec": value}
+    return {} if name in (*LAYERS, *DELTA_NETS, *INDEXED) else {"spec": value}
 
 
-def _delta_nets(reading: Reading) -> None:
-    """Say the sizes of delta nets, as the library has them for the model of the checkpoint."""
+def _of_checkpoint(reading: Reading, what: str, keys: set[str]) -> None:
+    """Say sizes of layers, as the library has them for the model of the checkpoint.
+
+    Parameters
+    ----------
+    what: they are the sizes of. keys: arguments of Megatron-LM that say them.
+    """
     name = reading.given.get(CHECKPOINT)
     if not isinstance(name, str):
-        raise reading.error(
-            CHECKPOINT, name, "the model whose delta nets the layers of --spec have"
-        )
+        raise reading.error(CHECKPOINT, name, f"the model whose {what} the layers of --spec have")
     values, notes, _ = model_arguments(name, reading.source, CHECKPOINT)
-    keys = {VARIANT, FREQUENCY, *DELTA_KEYS.values()}
     for key, value in values.items():
         if key in keys:
             reading.say(key, value, CHECKPOINT)
-    reading.remarks += [
-        *notes,
+    reading.remarks += notes
+
+
+def _delta_nets(reading: Reading) -> None:
+    """Say the sizes of delta nets."""
+    _of_checkpoint(reading, "delta nets", {VARIANT, FREQUENCY, *DELTA_KEYS.values()})
+    reading.remarks.append(
         "spec: delta nets are whole on every tensor-parallel rank; counted as split, as those of "
-        "Megatron-LM are",
-    ]
+        "Megatron-LM are"
+    )
+
+
+def _indexer(reading: Reading) -> None:
+    """Say the sizes of an indexer, which nothing trains (`slime_plugins/models/glm5/glm5.py`)."""
+    sizes = {VARIANT, BACKEND, PAIRED, TURNED, EPSILON, *SPARSE_KEYS.values()}
+    _of_checkpoint(reading, "indexer", sizes)
+    reading.say("apply_rope_fusion", False, "spec")
+    reading.remarks.append(
+        "spec: an indexer whose products are divided among tensor-parallel ranks; counted as whole "
+        "on each, as that of Megatron-LM is"
+    )
 
 
 def _finish(reading: Reading) -> None:
@@ -76,6 +91,8 @@ def _finish(reading: Reading) -> None:
         reading.remarks.append(f"spec: not counted: {LAYERS[layer[0]]}")
     elif isinstance(layer, list) and layer[0] in DELTA_NETS:
         _delta_nets(reading)
+    elif isinstance(layer, list) and layer[0] in INDEXED:
+        _indexer(reading)
     names = [ROLLOUT.format(part) for part in ("prompt", "response")]
     parts = {name: given[name] for name in names if given.get(name) is not None}
     longest = given.get("rollout_max_context_len")
@@ -103,6 +120,7 @@ def _finish(reading: Reading) -> None:
 
 ROWS: dict[str, Says] = {
     "spec": _layer,
+    "allgather_cp": lambda value: {CP_COMM: ("all_gather",)} if value else {},
     "actor_num_nodes": NODES,
     "actor_num_gpus_per_node": EACH,
     "max_tokens_per_gpu": TOKENS,

@@ -19,6 +19,7 @@ from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout
 PATTERN, EARLIER = "hybrid_layer_pattern", "hybrid_override_pattern"
 PIPE, AHEAD = "|", "/"
 PREDICTS = "*E"
+SPARSE = "dsa"  # the variant of attention to keys that an indexer chooses
 VARIANT, FREQUENCY = "experimental_attention_variant", "linear_attention_freq"
 MAMBA_KEYS = {
     "state": "mamba_state_dim", "head": "mamba_head_dim", "groups": "mamba_num_groups",
@@ -96,11 +97,12 @@ def _delta(args: MegatronArguments) -> DeltaNet:
 def _delta_of(args: MegatronArguments, layers: int, experts: bool) -> dict[str, Any]:
     """Return the fields of layers with gated delta nets in place of attention."""
     variant, frequency = args.text(VARIANT), args[FREQUENCY]
-    if not variant and not frequency:
+    if variant in ("", SPARSE) and not frequency:
         return {}
     if variant != "gated_delta_net":
+        expected = "gated_delta_net" if frequency else f"gated_delta_net or {SPARSE}"
         raise SpecError(f"--experimental-attention-variant: found {variant or 'none'}, expected "
-                        "gated_delta_net")  # fmt: skip
+                        f"{expected}")  # fmt: skip
     if isinstance(frequency, tuple):
         linear = tuple(bool(entry) for entry in frequency)
     elif isinstance(frequency, int) and frequency:

@@ -20,6 +20,7 @@ from ilp_planner.formats.megatron.model_features import (
     routing_of,
     routing_values,
 )
+from ilp_planner.formats.megatron.sparse import sparse_of, sparse_values
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.spaces.training.enumerate.unfit import check_model
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
@@ -122,6 +123,7 @@ def decoder_of(args: MegatronArguments) -> Decoder:
         latent=_latent(args),
         prediction_layers=ahead,
         attention_gate=args.on("attention_output_gate"),
+        sparse=sparse_of(args),
         experts=experts,
         experts_in=experts_in,
         rotary=rotary_of(args) if turned else None,
@@ -243,7 +245,7 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
         ("attention_output_gate", True, model.attention_gate),
         ("mtp_num_layers", model.prediction_layers, ahead),
     )
-    return values | hybrid
+    return values | hybrid | sparse_values(model)
 
 
 def _has_yarn(model: Decoder) -> bool:

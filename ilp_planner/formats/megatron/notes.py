@@ -45,12 +45,16 @@ UNCOUNTED = {
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
     "moe_enable_deepep": values.DISPATCHER.uncounted["flex"],
+    "dsa_kernel_backend": "its kernels; counted as TileLang's",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note
 # Parts of tensor-parallel overlap that are on unless turned off.
 OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs")
-COUNTED = {"softmax_type": ("vanilla", "learnable")}  # values that are
+COUNTED = {
+    "softmax_type": ("vanilla", "learnable"),
+    "dsa_kernel_backend": ("none", "tilelang"),
+}  # values that are
 
 
 def unmodelled(args: MegatronArguments) -> tuple[str, ...]:

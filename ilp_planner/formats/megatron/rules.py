@@ -162,6 +162,7 @@ RULES: tuple[Rule, ...] = (
     training.check_recompute,
     parallel.check_overlap,
     model.check_attention,
+    parallel.check_sparse,
     parallel.check_experts,
     parallel.check_checkpoints,
     training.check_deterministic,

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.flags import flag_of
-from ilp_planner.formats.megatron.repairs import Finding, built, found, needs, one_of, run
+from ilp_planner.formats.megatron.hybrid import SPARSE, VARIANT
+from ilp_planner.formats.megatron.repairs import Finding, built, config, found, needs, one_of, run
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.settings.table import CP_COMM, DISPATCHER
@@ -327,3 +328,28 @@ def check_checkpoints(a: MegatronArguments) -> Iterator[Finding]:
             )
     if a.given("save") and a.whole("save_interval") < 1:
         yield found("--save", "no --save-interval").expected("one of at least 1")
+
+
+def check_sparse(a: MegatronArguments) -> Iterator[Finding]:
+    """Attention to chosen keys is latent, with sequence parallelism and gathered keys."""
+    if a.text(VARIANT) != SPARSE:
+        return
+    if not a.on("multi_latent_attention"):
+        yield needs(VARIANT, "multi_latent_attention", "it")
+    if a.on("add_bias_linear"):
+        yield config(VARIANT, f"{SPARSE} with biases").expected(
+            "--disable-bias-linear", "--disable-bias-linear"
+        )
+    if a.on("apply_rope_fusion"):
+        yield config(VARIANT, f"{SPARSE} with fused rotary positions").expected(
+            "no fusion", "--no-rope-fusion"
+        )
+    if a.whole(TP) > 1 and not sequence_parallel_of(a):
+        yield found("--tensor-model-parallel-size", f"{a[TP]} with {SPARSE}").expected(
+            "--sequence-parallel with it", "--sequence-parallel"
+        )
+    kinds = {kind.replace("_", "") for kind in a.words(CP_COMM) or ("p2p",)}
+    if a.whole(CP) > 1 and kinds != {"allgather"}:
+        yield run(CP_COMM, f"{', '.join(sorted(kinds))} with {SPARSE}").expected(
+            "all_gather", "--cp-comm-type all_gather"
+        )

@@ -36,6 +36,12 @@ def check_deepspeed(job: TrainingJob) -> None:
         raise Unfit("settings.kernels.quantised", job.settings.kernels.quantised).but(
             f"{TOOL} has no products in 8 or 4 bits", 'quantised = ""'
         )
+    if sparse := job.model.sparse:
+        found = f"{sparse.top_k} keys that an indexer chooses"
+        limit = (
+            "trains models of transformers, whose scores of every pair of tokens are not modelled"
+        )
+        raise Unfit("model.sparse", found).but(f"{TOOL} {limit}")
     _check_degrees(job)
     check_order(job, TOOL)
     _check_zero(job)

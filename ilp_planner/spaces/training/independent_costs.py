@@ -41,6 +41,7 @@ def uncounted(problem: Problem[MegatronCosts]) -> str:
         "samples of documents": model.lengths is not None,
         "encoders of images or sounds": bool(model.encoders),
         "layers of a hybrid": bool(set(model.layer_kinds) - set(range(PLAIN))),
+        "attention to keys that an indexer chooses": model.sparse is not None,
         "layers that predict further tokens": model.prediction_layers > 0,
         "attention beside the MLP": model.parallel_norms > 0,
         "switches without room for all": cluster.shares_uplinks or cluster.fabric.rail_only,

@@ -18,6 +18,7 @@ from ilp_planner.settings.rules import (
     check_adapters,
     check_encoders,
     check_offload,
+    check_sparse,
     check_states,
     check_tuning,
     context_rules,
@@ -28,7 +29,7 @@ from ilp_planner.settings.rules import (
     that_follow,
 )
 from ilp_planner.settings.table import BY_NAME, SETTINGS
-from ilp_planner.settings.values import with_fields, with_inner
+from ilp_planner.settings.values import as_demanded, with_fields, with_inner
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled
 from ilp_planner.spaces.training.enumerate.degrees import MOST_CP
 from ilp_planner.spaces.training.enumerate.demands import check_demands
@@ -208,7 +209,7 @@ class Runtime:
         self, base: Settings, asked: Constraints, ranks: int, model: Decoder
     ) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
-        every = choices(base, self.tried, self.with_following(model, asked))
+        every = choices(base, as_demanded(base, self.tried), self.with_following(model, asked))
         return tuple(own for one in every for own in with_inner(one, ranks))
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
@@ -245,6 +246,7 @@ class Runtime:
             *check_tuning(job),
             *check_adapters(job),
             *check_encoders(job),
+            *check_sparse(job),
         )
         yield from map(str, violations(broken))
 

@@ -59,6 +59,8 @@ FAMILIES: Mapping[str, Callable[[Config], Decoder]] = {
     "deepseek_v2": routed.deepseek_v2,
     "deepseek_v3": routed.deepseek_v3,
     "kimi_k2": routed.deepseek_v3,
+    "deepseek_v32": routed.deepseek_v32,
+    "glm_moe_dsa": routed.glm_moe_dsa,
     "nemotron_h": hybrid.nemotron_h,
     "qwen3_next": hybrid.qwen3_next,
     "qwen3_5_text": hybrid.qwen3_5,
@@ -116,7 +118,6 @@ NOT_MODELLED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("minimax", "minimax_m1", "minimax_text_01", "bailing_hybrid"),
                     LIGHTNING),
-    **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), SPARSE),
     **dict.fromkeys(("bloom", "mpt"), ALIBI),
     **dict.fromkeys(("bert", "roberta", "t5", "bart", "whisper", "modernbert"), ENCODER),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "xlstm", "recurrent_gemma"), "recurrent layers"),
@@ -124,27 +125,30 @@ NOT_MODELLED: Mapping[str, str] = {
     **dict.fromkeys(("gemma3n", "gemma3n_text"), "embeddings for each layer"),
     **dict.fromkeys(("gemma4", "gemma4_text"),
                     "layers of two head widths, with keys that are values"),
+    "deepseek_v4": "attention to compressed keys, and several residual streams",
     "mllama": "cross-attention to pictures",
     "nemotron-nas": "layers of different sizes",
     "deci": "layers of different sizes",
     "phimoe": "sparse mixer routing",
     "dbrx": "clipped queries, keys and values",
 }  # fmt: skip
+INDEXED = ("deepseek_v32", "glm_moe_dsa")
 HYBRIDS = ("nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba")
 # Keys that make another architecture of any family, where they have a value.
+INDEXES = ("index_topk", "index_n_heads")
 SIGNS: Mapping[str, str] = {
     "hybrid_override_pattern": MAMBA,
     "ssm_state_size": MAMBA,
     "mamba_d_state": MAMBA,
     "linear_num_key_heads": LINEAR,
     "full_attention_interval": LINEAR,
-    "index_topk": SPARSE,
-    "index_n_heads": SPARSE,
+    **dict.fromkeys(INDEXES, SPARSE),
     "block_configs": "layers of different sizes",
     "cross_attention_layers": "cross-attention to pictures",
     "num_kv_shared_layers": "layers that share keys and values",
 }
 LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
+INDEXED_TYPES = ("indexed_attention",)
 FULL_ATTENTION = 1  # in "attn_type_list", which MiniMax-M2 has; its elders have lightning attention
 
 
@@ -245,7 +249,7 @@ def _family(whole: Config) -> tuple[str, Config]:
             raise place.error("model_type", MODELLED, found)
     family = TEXT_OF.get(own, own)
     if family not in HYBRIDS:
-        _refuse_signs(whole, config)
+        _refuse_signs(whole, config, indexed=family in INDEXED)
     if family not in FAMILIES:
         near = difflib.get_close_matches(family, FAMILIES, n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
@@ -271,10 +275,14 @@ def _hint(whole: Config) -> str:
     return f'; "model_type": "{family}" is that of {name}' if family else ""
 
 
-def _refuse_signs(*places: Config) -> None:
-    """Refuse keys that make something else of a family than is modelled."""
+def _refuse_signs(*places: Config, indexed: bool) -> None:
+    """Refuse keys that make something else of a family than is modelled. indexed: it has an
+    indexer."""
+    known = INDEXED_TYPES if indexed else LAYER_TYPES
     for place in places:
         for key, what in SIGNS.items():
+            if indexed and key in INDEXES:
+                continue
             if place.values.get(key) not in (None, 0, [], {}):
                 raise place.error(key, f"none, which is {MODELLED}", what)
         types = place.values.get("attn_type_list") or []
@@ -282,8 +290,8 @@ def _refuse_signs(*places: Config) -> None:
             raise place.error("attn_type_list", f"ones, which is {MODELLED}", LIGHTNING)
         kinds = place.values.get("layer_types")
         for kind in kinds if isinstance(kinds, list) else ():
-            if kind not in LAYER_TYPES:
-                raise place.error("layer_types", one_of(LAYER_TYPES), f"{kind!r:.60}")
+            if kind not in known:
+                raise place.error("layer_types", one_of(known), f"{kind!r:.60}")
 
 
 def _completed(config: Config, whole: Config) -> Config:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.decoder_parts import LatentAttention
+from ilp_planner.specs.decoder_parts import LatentAttention, SparseAttention
 from ilp_planner.specs.hugging_face.config import Config, one_of, rotary_of, window_of
 from ilp_planner.specs.hugging_face.dense import (
     attention_biases,
@@ -142,8 +142,23 @@ def deepseek_v2(config: Config) -> Decoder:
 def deepseek_v3(config: Config) -> Decoder:
     """DeepSeek-V3, R1 and Kimi-K2: the same, balanced by a bias."""
     experts = _deepseek_experts(config, groups=8, top_groups=4) | _balanced(config, 2.5)
-    predictions = config.whole("num_nextn_predict_layers", 0, least=0)
-    return _latent(config, experts, first=3, prediction_layers=predictions)
+    return _latent(config, experts, first=3, **_predicted(config))
+
+
+def deepseek_v32(config: Config) -> Decoder:
+    """DeepSeek-V3.2: DeepSeek-V3 with an indexer that chooses the keys."""
+    experts = _deepseek_experts(config, groups=8, top_groups=4) | _balanced(config, 2.5)
+    sparse = _indexer(config, heads=64, interleaved=False, rotated=True)
+    return _latent(config, experts, first=3, **_predicted(config), sparse=sparse)
+
+
+def glm_moe_dsa(config: Config) -> Decoder:
+    """GLM-5: the same without groups of experts; rotary channels of the indexer are in pairs."""
+    experts = _deepseek_experts(config, groups=1, top_groups=1) | _balanced(config, 2.5)
+    paired = config.flag("indexer_rope_interleave", True)
+    sparse = _indexer(config, heads=32, interleaved=paired, rotated=False)
+    choices = {**_predicted(config), "sparse": sparse, "usual_epsilon": 1e-5}
+    return _latent(config, experts, first=3, **choices)
 
 
 def routed_fields(
@@ -207,6 +222,33 @@ def _balanced(config: Config, scale: float) -> dict[str, Any]:
         "normed": config.flag("norm_topk_prob", True),
         "scale": config.number("routed_scaling_factor", scale),
     }
+
+
+def _predicted(config: Config) -> dict[str, int]:
+    return {"prediction_layers": config.whole("num_nextn_predict_layers", 0, least=0)}
+
+
+SHARES_KEYS = "an indexer in every layer: layers that share chosen keys are not modelled"
+
+
+def _indexer(config: Config, *, heads: int, **choices: Any) -> SparseAttention:
+    """Return the indexer of all layers. heads: default of the file. choices: fields of it."""
+    kinds = config.values.get("indexer_types")
+    if kinds and any(kind != "full" for kind in kinds):
+        raise config.error("indexer_types", SHARES_KEYS, "layers without one")
+    if "S" in config.text("index_topk_pattern", ""):
+        raise config.error("index_topk_pattern", SHARES_KEYS)
+    if config.whole("index_topk_freq", 1) > 1:
+        raise config.error("index_topk_freq", SHARES_KEYS)
+    config.whole("q_lora_rank")  # of compressed queries, which it reads
+    rotary, longest = config.whole("qk_rope_head_dim"), config.whole("max_position_embeddings")
+    with config.blamed():
+        return SparseAttention(
+            heads=config.whole("index_n_heads", heads),
+            head=config.whole("index_head_dim", 128, least=rotary),
+            top_k=config.whole("index_topk", 2048, most=longest),
+            **choices,
+        )
 
 
 def _score(config: Config, usual: str) -> str:

@@ -65,8 +65,6 @@ def test_layers_of_slime_are_read_with_what_is_not_counted() -> None:
         assert job_of("slime", None, **said).model == plain.model
     with pytest.raises(SpecError, match="spec: found a model of its own, expected Megatron"):
         job_of("slime", None, spec=["slime_plugins.models.other", "get_spec"])
-    with pytest.raises(SpecError, match=r"expected attention to all keys: .* an indexer chooses"):
-        job_of("slime", None, spec=["slime_plugins.models.glm5.glm5", "get_glm5_spec"])
 
 
 @pytest.mark.parametrize(
@@ -92,6 +90,28 @@ def test_delta_nets_of_slime_are_those_of_the_checkpoint(module: str, name: str,
     assert any(f"hf_checkpoint: {name}: read as {ours}" in note for note in notes)
     assert any("whole on every tensor-parallel rank" in note for note in notes)
     with pytest.raises(SpecError, match="hf_checkpoint: found null, expected the model whose"):
+        job_of("slime", None, **(more | {"hf_checkpoint": None}))
+
+
+def test_the_indexer_of_slime_is_that_of_the_checkpoint() -> None:
+    """Nothing trains it; its keys are gathered over context-parallel ranks."""
+    wanted = read_model("models/glm5.toml").architecture
+    latent = {
+        **{"multi_latent_attention": True, "q_lora_rank": 2048, "kv_lora_rank": 512},
+        **{"qk_head_dim": 192, "v_head_dim": 256, "qk_pos_emb_head_dim": 64},
+    }
+    more = {
+        **{"spec": ["slime_plugins.models.glm5.glm5", "get_glm5_spec"], **latent},
+        **{"hf_checkpoint": "/models/GLM-5", "group_query_attention": False},
+        **{"context_parallel_size": 2, "allgather_cp": True, "sequence_parallel": True},
+        **{"max_position_embeddings": 4096},
+    }
+    job = job_of("slime", None, **more)
+    assert job.model.sparse == replace(wanted.sparse, loss="none")
+    assert job.settings.cp_comm == "all_gather"
+    notes = arguments_of("slime", None, **more).remarks
+    assert any("an indexer whose products are divided among tensor-parallel" in n for n in notes)
+    with pytest.raises(SpecError, match="hf_checkpoint: found null, expected the model whose inde"):
         job_of("slime", None, **(more | {"hf_checkpoint": None}))
 
 

@@ -377,6 +377,27 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         | {"rope_scaling": yarn(40, mscale=1.0, mscale_all_dim=1.0)},
         671_026_404_352,
     ),
+    "deepseek-ai/DeepSeek-V3.2": (
+        deepseek("deepseek_v32", 61, 7168, 128, 128, 18432, 129280, n_routed_experts=256)
+        | V3
+        | {"first_k_dense_replace": 3, "n_group": 8, "topk_group": 4}
+        | {"routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1}
+        | {"max_position_embeddings": 163840}
+        | {"rope_scaling": yarn(40, mscale=1.0, mscale_all_dim=1.0)}
+        | {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048},
+        671_877_929_216,
+    ),
+    "zai-org/GLM-5": (
+        deepseek("glm_moe_dsa", 78, 6144, 64, 64, 12288, 154880, n_routed_experts=256)
+        | V3
+        | {"first_k_dense_replace": 3, "n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5}
+        | {"routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1}
+        | {"q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256}
+        | {"max_position_embeddings": 202752, "rope_theta": 1000000}
+        | {"index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048}
+        | {"indexer_rope_interleave": True},
+        743_911_199_232,
+    ),
     "moonshotai/Kimi-K2-Instruct": (
         deepseek("kimi_k2", 61, 7168, 64, 64, 18432, 163840, n_routed_experts=384)
         | V3

@@ -16,6 +16,7 @@ from ilp_planner.job.work import layer_work
 from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face.reader import FAMILIES, HYBRIDS, read_config
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.training import Settings, TrainingJob
 from tests.examples import for_each
@@ -69,3 +70,10 @@ def test_megatron_s_arguments_say_the_model_or_it_is_refused(name):
         assert again.model != model
         return
     assert again.model == model
+
+
+@for_each("name", {"deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2", "glm5": "zai-org/GLM-5"})
+def test_models_with_an_indexer_are_their_configurations(name):
+    hub = {"deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2", "glm5": "zai-org/GLM-5"}[name]
+    model = read_model(f"models/{name}.toml")
+    assert model.architecture == read_config(document(hub)).architecture

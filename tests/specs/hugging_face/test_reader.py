@@ -43,6 +43,9 @@ def refusal(values, **options):
     return message
 
 
+INDEXED = PUBLISHED["zai-org/GLM-5"][0]
+
+
 def changed(**changes):
     values = LLAMA | changes
     return {key: value for key, value in values.items() if value != "gone"}
@@ -165,12 +168,8 @@ def test_files_that_were_published():
         for known in same:
             assert read_config(document(known)).architecture == model.architecture, name
     assert refused == {
-        "DeepSeek-V3.2": "model_type: found 'deepseek_v32', which has sparse attention, where an "
-        "indexer chooses the keys",
         "gemma-4-26B-A4B": "model_type: found 'gemma4', which has layers of two head widths, with "
-        "keys that are values",
-        "GLM-5": "model_type: found 'glm_moe_dsa', which has sparse attention, where an indexer "
-        "chooses the keys",
+        "keys that are values"
     }
 
 
@@ -241,6 +240,14 @@ MISTAKES = [
     (changed(model_type="mistral", sliding_window=8, layer_types=["full_attention"]),
      "layer_types: found a list of 1, expected a list of 4, one entry per layer"),
     (changed(index_topk=2048), "index_topk: found sparse attention, where an indexer chooses"),
+    (INDEXED | {"index_n_heads": 0}, "index_n_heads: found 0, expected a whole number from 1"),
+    (INDEXED | {"q_lora_rank": None}, "q_lora_rank: found nothing, expected a whole number from 1"),
+    (INDEXED | {"index_topk": 1 << 20}, "index_topk: found 1048576, expected a whole number"),
+    (INDEXED | {"index_head_dim": 32}, "index_head_dim: found 32, expected a whole number from 64"),
+    (INDEXED | {"index_topk_freq": 4}, "index_topk_freq: found 4, expected an indexer in every"),
+    (INDEXED | {"index_topk_pattern": "FS"}, "index_topk_pattern: found 'FS', expected an index"),
+    (INDEXED | {"indexer_types": ["full", "shared"]}, "indexer_types: found layers without one,"),
+    (INDEXED | {"layer_types": ["full_attention"]}, "layer_types: found 'full_attention', expec"),
     (changed(hybrid_override_pattern="M*"), "hybrid_override_pattern: found Mamba layers, exp"),
     (changed(attn_type_list=[0, 0, 0, 1]), "attn_type_list: found lightning attention, expected o"),
     (changed(attn_type_list=7), "attn_type_list: found lightning attention, expected ones"),

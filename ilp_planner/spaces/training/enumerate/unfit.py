@@ -48,6 +48,29 @@ def misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
     )
     yield from ((key, found, expected) for key, found, bad, expected in rows if bad)
     yield from _rotary_misfits(model)
+    yield from _sparse_misfits(model)
+
+
+def _sparse_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
+    """Yield sizes that kernels of sparse attention have not (`ops/tilelang_dsa.py` and
+    `ops/tilelang_indexer_bwd.py` of `megatron.core` 0.19.0)."""
+    sparse, latent = model.sparse, model.latent
+    if sparse is None or latent is None:
+        return
+    chosen = min(sparse.top_k, model.sequence)
+    for key, found, bad, expected in (
+        ("latent.key_value_rank", latent.key_value_rank, latent.key_value_rank != 512, "512"),
+        ("latent.rotary", latent.rotary, latent.rotary != 64, "64"),
+        ("sparse.top_k", chosen, chosen % 64, "a multiple of 64, with the tokens of a sample"),
+        (
+            "sparse.heads",
+            sparse.heads,
+            sparse.trained and (sparse.heads > 64 or sparse.heads % 8),
+            "a multiple of 8 up to 64, or loss none",
+        ),
+    ):
+        if bad:
+            yield key, found, expected
 
 
 def _rotary_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
