@@ -68,9 +68,9 @@ class Product(NamedTuple):
     streams: int = 0
 
 
-# Of attention: the flash-attention package in the version that is installed, and PyTorch's
-# FlexAttention.
-LIBRARIES = PACKAGE, FLEX = "package", "flex"
+# Of attention: the flash-attention package in the version that is installed, PyTorch's
+# FlexAttention, and cuDNN's in 8 bits.
+LIBRARIES = PACKAGE, FLEX, IN_8_BITS = "package", "flex", "fp8"
 
 
 class FusedAttention(NamedTuple):
@@ -654,7 +654,9 @@ class _Share:
     ) -> ModuleWork:
         """Return flash attention; layers with and without a window count by their shares.
 
-        Around a ring of context-parallel ranks each part of the keys has a kernel of its own.
+        Around a ring of context-parallel ranks each part of the keys has a kernel of its own. In 8
+        bits, inputs are cast to them and the output back, forward and backward (Transformer Engine,
+        `backends.py: FusedAttnFunc`).
 
         Parameters
         ----------
@@ -665,8 +667,14 @@ class _Share:
         # What torchtitan has in the package's place.
         package = FLEX if settings.keeps_gathered else PACKAGE
         library = package if self.kernels.flash_package else ""
+        library = IN_8_BITS if self.kernels.fp8_attention else library
         steps = settings.cp if settings.passes_on else 1
         forward, backward = map(list, _merges(steps, queries, keys))
+        if self.kernels.fp8_attention:
+            cast = (self.width + 1) / self.width  # bytes read and written, of those of 16 bits
+            each = Kernel(0.0, (queries + 2 * keys) * cast), Kernel(0.0, queries * cast)
+            forward += each
+            backward += each
         for layers, seen in self.sample.spans:
             shape = FusedAttention(self.sample.tokens * seen / steps, channels, library=library)
             part, moved = layers * seen * flops / steps, layers * operands / steps

@@ -79,7 +79,7 @@ class KernelConstants:
     concurrent: likewise, of those that run side by side on several streams. curves: collective ->
     ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
     source: the measurement, for people. flash: attention by libraries (`job.work.LIBRARIES`) that
-    are not the measured one.
+    are not the measured one. attention_fp8: in 8 bits; None: there is none.
     """
 
     products: Mapping[str, ProductConstants]
@@ -90,6 +90,7 @@ class KernelConstants:
     curves: Mapping[str, Mapping[int, Curve]]
     source: str
     flash: Mapping[str, AttentionConstants] = field(default_factory=dict)
+    attention_fp8: AttentionConstants | None = None
 
 
 FILE = files("ilp_planner.specs") / "kernel_constants.json"

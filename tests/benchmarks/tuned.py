@@ -39,9 +39,9 @@ NEMO = Tuning(rank=8, targets=("linear_qkv",))
 # NVIDIA's are of packed samples of SQuAD, some 200 tokens each, that attention does not leave.
 SQUAD = Window(size=256)
 AMD = published.DATA / "public" / "mlperf_amd.csv"
-# Layers that the runs on MI300X compute again, and the one of 16 MI325X: `ACG=full ACM=block ACL=21`
-# of all their `config_MI300X_*.sh` and of MangoBoost's `config_MI325X_2x8x1.sh`, of MLPerf 5.0 and
-# 5.1; those of 8 MI325X have no such line.
+# Layers that the runs on MI300X compute again, and the one of 16 MI325X: `ACG=full`, `ACM=block`,
+# `ACL=21` of all their `config_MI300X_*.sh` and of MangoBoost's `config_MI325X_2x8x1.sh`, of MLPerf
+# 5.0 and 5.1; those of 8 MI325X have no such line.
 AGAIN = Recompute(granularity="full", method="block", layers=21)
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 # Kernels start faster than transformers' adapters can: micro-batches of fewer tokens than this
@@ -77,7 +77,8 @@ def _tuned(row: dict[str, Any]) -> Run:
     """Return a row as a run. Of MLPerf's training set all layers' attention has adapters."""
     mlperf = "MLPerf" in row["framework"]
     run = published.run_of(row)
-    kernels = replace(run.job.settings.kernels, quantised_parameters=mlperf)
+    low = "FP8 attention" in row["notes"]
+    kernels = replace(run.job.settings.kernels, quantised_parameters=mlperf, fp8_attention=low)
     settings = replace(run.job.settings, tuning=MLPERF if mlperf else NEMO, kernels=kernels)
     model = run.job.model if mlperf else replace(run.job.model, window=SQUAD)
     if run.job.tp > 1:

@@ -16,6 +16,7 @@ from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
     check_adapters,
+    check_fp8_attention,
     check_offload,
     check_states,
     check_tuning,
@@ -231,6 +232,7 @@ class Runtime:
             *check_offload(job),
             *check_tuning(job),
             *check_adapters(job),
+            *check_fp8_attention(job),
         )
         yield from map(str, violations(broken))
 
