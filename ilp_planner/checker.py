@@ -2641,8 +2641,8 @@ class Job:
     # ---- memory
 
     def needed(self, rank, stages, way):
-        """Bytes of a rank with these stages, in parts of a byte; 0: not said. docs/reference/costs.md
-        has the formula."""
+        """Bytes of a rank with these stages, in parts of a byte; 0: not said. The formula stands in
+        docs/reference/costs.md."""
         row, total = self.row(way, len(stages) > 1), self.layers_of(stages)
         if row is None or (self.believed and not sum(total)):
             return 0

@@ -57,6 +57,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "activation_offload": ("none",),
     "dispatcher": ("alltoall",),
     "fused_permute": ("off",),
+    "fp8_attention": ("off",),
 }
 EVERY: dict[str, tuple[str, ...]] = {
     "sharding": SHARDINGS,
@@ -73,6 +74,7 @@ EVERY: dict[str, tuple[str, ...]] = {
     "activation_offload": ("none", "1", "mlp_norm", "attn_norm+core_attn"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": ("off", "on"),
+    "fp8_attention": ("off", "on"),
 }
 # What CUDA graphs start, and of a layer what is in one; nothing: all of it.
 GRAPHS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -426,6 +428,7 @@ class Drawer:
             loss_kernel=base.loss_kernel if loss == "none" else loss,
             graphs=graphs,
             graphed=graphed,
+            fp8_attention=bool(base.quantised) and has["fp8_attention"] == "on",
         )
         if not self.model.experts:
             return kernels

@@ -16,7 +16,7 @@ from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.formats.versions import CORES
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
-from ilp_planner.settings.table import FORMAT_FIELD, LOSS_FIELD
+from ilp_planner.settings.table import FORMAT_FIELD, FP8_FIELD, LOSS_FIELD
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpus import gpu
@@ -265,6 +265,10 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     if job.settings.kernels.chunked_loss and runtime.system != "peft":
         raise PlanError(
             f"{LOSS_FIELD}: found {LIGER}, but {runtime} has its own loss; `peft` writes it"
+        )
+    if job.settings.kernels.fp8_attention and runtime.system != "nemo":
+        raise PlanError(
+            f"{FP8_FIELD}: found true, but {runtime} has no setting for it; `nemo` writes it"
         )
     if tuning and not row.tunes:
         what = "rank" if tuning.rank else "frozen"

@@ -457,6 +457,11 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
     if told or backend == "unfused":
         notes.append(f"model.attention_backend: AttnBackend.{backend} must be set in the recipe")
     k = job.settings.kernels
+    if k.fp8_attention:
+        notes.append(
+            "mixed_precision.fp8_dot_product_attention = true must be set in the recipe, as no "
+            "named mixed_precision has it"
+        )
     if job.settings.optimizer.master == 2 and k.quantised != "fp8-delayed":
         notes.append(
             "settings.optimizer.master: 2; 4 here, as mixed_precision names the recipe tensorwise "

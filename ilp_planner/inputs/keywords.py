@@ -35,6 +35,7 @@ class Demands(TypedDict, total=False):
     expert_overlap: str | Sequence[str] | None
     cuda_graphs: str | Sequence[str] | None
     optimizer_offload: float | str | Sequence[float] | None
+    fp8_attention: str | Sequence[str] | None
     activation_offload: int | str | Sequence[int | str] | None
     dispatcher: str | Sequence[str] | None
     fused_permute: str | Sequence[str] | None

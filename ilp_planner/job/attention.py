@@ -114,6 +114,7 @@ def normed_product(
 
 
 MASK = 1  # bytes of an element of a dropout mask
+LOW = 1  # bytes of a number that attention in 8 bits reads
 LONGEST_FUSED = 4096  # tokens, of core's fused softmax (`is_kernel_available`)
 CORE, UP = "core_attn", "mla_up_proj"  # parts that selective recomputation may cover
 
@@ -190,9 +191,11 @@ def reads_strided(job: TrainingJob) -> bool:
 
 
 def same_strides(job: TrainingJob) -> bool:
-    """Return whether queries, keys and values lie in the product's output alike, unchanged."""
+    """Return whether queries, keys and values lie in the product's output alike, unchanged;
+    attention in 8 bits reads copies."""
     model = job.model
     plain = model.kv_heads == model.heads and not model.attention_gate
+    plain &= not job.settings.kernels.fp8_attention
     return plain and not (model.positions == "rope" or model.qk_norm)
 
 
@@ -223,11 +226,12 @@ def _core(
     """Return the product of scores and values. shapes: of queries, keys and values here. copied:
     they are tensors of their own."""
     model, kernels, sizes = job.model, job.settings.kernels, shard_of(job)
-    w = sizes.width
+    w, low = sizes.width, kernels.fp8_attention
+    why = "rotated, or copied to the layout of attention" if not low else "in 8 bits, for attention"
     kept = [
-        Kept(name=name, shape=shape, width=w, why="rotated, or copied to the layout of attention")
+        Kept(name=name, shape=shape, width=LOW if low else w, why=why)
         for name, shape in zip(("queries", "keys", "values"), shapes, strict=True)
-        if copied and not recomputes(job, UP)
+        if copied and (low or not recomputes(job, UP))
     ]
     sinks = (Weight(name="softmax_offset", shape=(sizes.heads,)),) * model.sinks
     if recomputes(job, CORE):
@@ -237,7 +241,7 @@ def _core(
         kept.append(Kept(name="log-sum-exp", shape=rows, width=STATISTIC, why="of the scores"))
         if _relays(job):
             why = "in the layout of attention; the projection reads another"
-            kept.append(Kept(name="output", shape=output, width=w, why=why))
+            kept.append(Kept(name="output", shape=output, width=output_width(job), why=why))
         return Module(name="core_attention", weights=sinks, kept=tuple(kept))
     scores = (sizes.batch, sizes.heads, sizes.tokens, model.sequence)
     exact = STATISTIC if local_softmax(job) else w
@@ -248,6 +252,14 @@ def _core(
             Kept(name="dropped softmax", shape=scores, width=w, why="factor of the values"),
         ]
     return Module(name="core_attention", weights=sinks, kept=tuple(kept))
+
+
+def output_width(job: TrainingJob) -> int:
+    """Return bytes of a number of attention's output that its backward pass reads: in 8 bits under
+    delayed scaling alone (Transformer Engine, `backends.py: FusedAttnFunc`)."""
+    kernels = job.settings.kernels
+    low = kernels.fp8_attention and kernels.quantised == "fp8-delayed"
+    return LOW if low else shard_of(job).width
 
 
 def local_softmax(job: TrainingJob) -> bool:
@@ -289,7 +301,9 @@ def _projection(job: TrainingJob, columns: int) -> Module:
     if job.settings.kernels.attention == "unfused" or recomputes(job, CORE):
         return with_kept(module, low)
     why = "fused attention reads its output on the way back"
-    return with_kept(module, low, Kept(name="output", shape=shape, width=sizes.width, why=why))
+    return with_kept(
+        module, low, Kept(name="output", shape=shape, width=output_width(job), why=why)
+    )
 
 
 def _latent(job: TrainingJob) -> tuple[Module, ...]:

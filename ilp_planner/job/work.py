@@ -71,9 +71,9 @@ class Product(NamedTuple):
 
 
 # Of attention: the flash-attention package in the version that is installed, PyTorch's
-# FlexAttention, and TileLang's kernels of attention to chosen keys.
-PACKAGE, FLEX = "package", "flex"
-LIBRARIES = (PACKAGE, FLEX, SPARSE)
+# FlexAttention, cuDNN's in 8 bits, and TileLang's kernels of attention to chosen keys.
+PACKAGE, FLEX, IN_8_BITS = "package", "flex", "fp8"
+LIBRARIES = (PACKAGE, FLEX, IN_8_BITS, SPARSE)
 # Heads whose attention to chosen keys takes as long as that of fewer, which waits for the keys:
 # 1.81 ms of 2,119 tokens with 8 heads and 2,048 keys on H200 (InternLM/lmdeploy, pull request
 # 4904), 1.58 ms as counted here.
@@ -772,7 +772,9 @@ class _Share:
     ) -> ModuleWork:
         """Return flash attention; layers with and without a window count by their shares.
 
-        Around a ring of context-parallel ranks each part of the keys has a kernel of its own.
+        Around a ring of context-parallel ranks each part of the keys has a kernel of its own. In 8
+        bits, inputs are cast to them and the output back, forward and backward (Transformer Engine,
+        `backends.py: FusedAttnFunc`).
 
         Parameters
         ----------
@@ -783,8 +785,14 @@ class _Share:
         # What torchtitan has in the package's place.
         package = FLEX if settings.keeps_gathered else PACKAGE
         library = package if self.kernels.flash_package else ""
+        library = IN_8_BITS if self.kernels.fp8_attention else library
         steps = settings.cp if settings.passes_on else 1
         forward, backward = map(list, _merges(steps, queries, keys))
+        if self.kernels.fp8_attention:
+            cast = (self.width + 1) / self.width  # bytes read and written, of those of 16 bits
+            each = Kernel(0.0, (queries + 2 * keys) * cast), Kernel(0.0, queries * cast)
+            forward += each
+            backward += each
         for layers, seen in self.sample.spans:
             shape = FusedAttention(self.sample.tokens * seen / steps, channels, library=library)
             part, moved = layers * seen * flops / steps, layers * operands / steps

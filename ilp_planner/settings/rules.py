@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.base.errors import UsageError
 from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
@@ -31,7 +32,7 @@ from ilp_planner.specs.tuning import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
@@ -43,6 +44,7 @@ ALONE = ("uniform", 1)  # recomputation of whole layers that hybrids are priced 
 OF_ENCODERS = "encoder recompute"
 ENCODER_FIELD = "settings.encoder_recompute"
 AS_ENCODER = {"none": "none", "selective": "core", "full": "full"}  # recomputation of the decoder
+FP8_HEAD = 128  # channels of a head that attention in 8 bits takes at most
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
 # Recomputed part of a layer -> the part of a graph that it lies in. Dropout excludes both together.
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
@@ -544,6 +546,48 @@ def check_packs(job: TrainingJob) -> Iterator[Broken]:
         yield Broken("attention", "unfused", "flash, for packed samples")
 
 
+def check_recipe_beside(asked: Mapping[str, str], recipe: str) -> None:
+    """See that what goes with a recipe of quantised products alone has one.
+
+    asked: values of settings by their names, as the user wrote them.
+
+    Raises
+    ------
+    UsageError: the precision has none.
+    """
+    said = asked.get("fp8_attention", "")
+    if "on" in said.split(",") and not recipe:
+        raise UsageError(
+            f"`fp8_attention={said}`: found no recipe of products in 8 bits, which attention "
+            "takes, expected `precision=fp8-delayed` (Blackwell: or fp8-current, mxfp8) beside it"
+        )
+
+
+def check_fp8_attention(job: TrainingJob) -> Iterator[Broken]:
+    """cuDNN has attention in 8 bits for some recipes and heads, of samples that are one row each,
+    without windows and sinks (Transformer Engine, `get_attention_backend`)."""
+    kernels, model, gpu = job.settings.kernels, job.model, job.gpu_architecture
+    if not kernels.fp8_attention:
+        return
+    rule = "attention in 8 bits"
+    if kernels.quantised not in gpu.fp8_attention_recipes:
+        limit = " or ".join(gpu.fp8_attention_recipes) or "off"
+        yield Broken(rule, f"{kernels.quantised} on {gpu.name}", limit)
+        return
+    if kernels.attention != "flash" or kernels.flash_package:
+        yield Broken(rule, "another attention", "cuDNN's, as --attention-backend auto takes it")
+    if job.batching == PACKED:
+        yield Broken(rule, "packed samples", "samples that are one row each")
+    if model.window or model.sinks:
+        yield Broken(rule, "windows or sinks", "attention without them")
+    latent = model.latent
+    heads = (latent.key + latent.rotary, latent.value) if latent else (model.head,)
+    known = gpu.fp8_attention_heads
+    if any(head not in known if known else head % 16 or head > FP8_HEAD for head in heads):
+        limit = f"{known[0]} on {gpu.name}" if known else f"16 to {FP8_HEAD}, by 16"
+        yield Broken(rule, f"heads of {' and '.join(map(str, heads))} channels", limit)
+
+
 MEGATRON_RULES = (
     check_usual,
     check_encoders,
@@ -554,4 +598,5 @@ MEGATRON_RULES = (
     check_combined,
     check_adapters,
     check_sparse,
+    check_fp8_attention,
 )

@@ -77,6 +77,7 @@ LOSS_FUSION, SEQUENCE = "cross_entropy_loss_fusion", "sequence_parallel"
 # Fields that readers of other systems' files name.
 SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.compiled"
 FUSED_FIELD, LOSS_FIELD = "settings.kernels.fused_loss", "settings.kernels.loss_kernel"
+FP8_FIELD = "settings.kernels.fp8_attention"
 MOMENTS_FIELD, FORMAT_FIELD = "settings.optimizer.moments", "settings.optimizer.moment_format"
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
@@ -1010,6 +1011,24 @@ SETTINGS = (
             "": Search(FOLLOWS, ("no", "yes")),
             "deepspeed": Search(FIXED, ("no",), remark=NO_SETTING),
         },
+    ),
+    Setting(
+        "fp8_attention",
+        OneOf(SWITCH),
+        "Whether attention multiplies in 8 bits beside products of --precision fp8-delayed, "
+        "fp8-current or mxfp8, as Megatron-Bridge can (fp8_dot_product_attention): "
+        f"{ON_SWITCH}.",
+        "SWITCH",
+        title="attention in 8 bits",
+        fields=(FP8_FIELD,),
+        remark="by cuDNN, where devices have it; by Megatron-Bridge alone; changes the arithmetic",
+        search={
+            "": Search(FIXED, ("off",), remark=NO_SETTING),
+            "megatron": Search(AS_ASKED, ("off",), ("on",)),
+        },
+        learns=True,
+        choice=values.FP8_ATTENTION,
+        label=labels.unusual(11, "kernels.fp8_attention", "attention in 8 bits"),
     ),
     Setting(
         "exact_first",

@@ -83,6 +83,14 @@ def _with_overlap(settings: Settings, value: str) -> Settings:
     return replace(settings, optimizer=optimizer)
 
 
+def _with_fp8_attention(settings: Settings, value: str) -> Settings | None:
+    """Attention has the recipe of the products."""
+    on = value == "on"
+    if on and not settings.kernels.quantised:
+        return None
+    return replace(settings, kernels=replace(settings.kernels, fp8_attention=on))
+
+
 def _loss(settings: Settings) -> str:
     return settings.kernels.loss_kernel if settings.kernels.fused_loss else "none"
 
@@ -334,6 +342,13 @@ CUDA_GRAPHS = Choice(
     _with_graphs,
     "CUDA graphs {}",
     uncounted=dict.fromkeys(GRAPHED, "memory of graphs beside their pools"),
+)
+FP8_ATTENTION = Choice(
+    lambda s: _switch(s.kernels.fp8_attention),
+    _with_fp8_attention,
+    "attention in 8 bits {}",
+    rest="off",
+    uncounted={"on": "messages of attention over cp in 8 bits, which are sent in 16 here"},
 )
 OPTIMIZER_OFFLOAD = Choice(
     lambda s: f"{s.optimizer.offload:g}",

@@ -19,11 +19,17 @@ class GpuArchitecture:
     346e12 and 640e12 on the 132 of an H100 (Shah et al. 2024, arXiv 2407.08608, figure 5), 375e12
     on the 148 of a B200 (github.com/meta-pytorch/tritonbench/pull/171), 191e12 on the 170 of an RTX
     5090 (Thien Tran, 'Writing Speed-of-Light Flash Attention for 5090 in CUDA C++', 2025); empty:
-    version 2 is the library that was measured. sparse_attention: kernels of latent attention to
-    chosen keys have been run (TileLang's example `deepseek_v32`, for Hopper, and Megatron-Bridge's
-    recipes of GLM-5 for H100 and GB200). deep_ep: DeepEP has kernels (its README). recipes:
-    quantised products of Transformer Engine, where the GPU has a peak in their format
-    (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with one
+    version 2 is the library that was measured. fp8_attention: (rate, tokens) of fused attention in
+    8 bits, of that in 16: of long sequences, and so many tokens more for half of it; (0, 0): there
+    is none. Fitted to what TensorRT-LLM 1.3.0rc20 takes for both, forward, on H100, H200, B200 and
+    GB200 (ai-dynamo/aiconfigurator; `tests/benchmarks/attention_fp8.csv`). fp8_attention_recipes:
+    recipes that it goes with (Transformer Engine, `dot_product_attention/utils.py:
+    get_attention_backend`). fp8_attention_heads: channels of the heads that it takes; empty: 16 to
+    128 (`fused_attn.cpp: nvte_get_fused_attn_backend`). sparse_attention: kernels of latent
+    attention to chosen keys have been run (TileLang's example `deepseek_v32`, for Hopper, and
+    Megatron-Bridge's recipes of GLM-5 for H100 and GB200). deep_ep: DeepEP has kernels (its
+    README). recipes: quantised products of Transformer Engine, where the GPU has a peak in their
+    format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with one
     scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS handle
     of PyTorch (`CublasHandlePool.cpp: parseChosenWorkspaceSize`). engine_workspace: bytes of
     Transformer Engine (`cpp_extensions/gemm.py: get_cublas_workspace_size_bytes`). machine: GPU
@@ -39,6 +45,9 @@ class GpuArchitecture:
     own_attention_repeats: bool = False
     flash: Mapping[int, float] = field(default_factory=dict)
     sparse_attention: bool = False
+    fp8_attention: tuple[float, float] = (0.0, 0.0)
+    fp8_attention_recipes: tuple[str, ...] = ()
+    fp8_attention_heads: tuple[int, ...] = ()
     deep_ep: bool = False
     recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current")
     either_way: bool = False
@@ -76,6 +85,9 @@ HOPPER = replace(  # 9.0
     name="Hopper",
     own_attention=True,
     flash={2: 346e12 / 132, 3: 640e12 / 132},
+    fp8_attention=(1.41, 583.0),
+    fp8_attention_recipes=("fp8-delayed",),
+    fp8_attention_heads=(128,),
     own_attention_repeats=True,
     sparse_attention=True,
     recipes=(*ADA.recipes, "fp8-blockwise"),
@@ -89,6 +101,9 @@ BLACKWELL = replace(  # 10
     own_attention_repeats=False,
     recipes=(*HOPPER.recipes, "mxfp8", "nvfp4"),
     flash={2: 375e12 / 148},
+    fp8_attention=(1.22, 106.0),
+    fp8_attention_recipes=("fp8-delayed", "fp8-current", "mxfp8"),
+    fp8_attention_heads=(),
     either_way=True,
     blas_workspace=AMPERE.blas_workspace,
     machine="B200",
@@ -98,6 +113,8 @@ RTX_BLACKWELL = replace(  # 12: the largest products of cards are as fast as sma
     name="RTX Blackwell",
     sparse_attention=False,
     flash={2: 191e12 / 170},
+    fp8_attention=(0.0, 0.0),
+    fp8_attention_recipes=(),
     recipes=(*HOPPER.recipes, "nvfp4"),
     either_way=False,
     machine="A100",
@@ -110,6 +127,9 @@ CDNA_3 = replace(  # gfx942
     vendor="AMD",
     sparse_attention=False,
     flash={},  # ROCm has no other library
+    fp8_attention=(0.0, 0.0),
+    fp8_attention_recipes=(),
+    fp8_attention_heads=(),
     recipes=ADA.recipes,
     machine="MI300X",
     blas_workspace=128.0 * MIB,

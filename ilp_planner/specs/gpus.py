@@ -159,7 +159,9 @@ class Gpu:
             if rate := self.architecture.flash.get(like):
                 most = rate * self.units / self.peak["bf16"]
                 flash[library] = replace(FLASH[like], f0=min(attention.f0, most))
-        return replace(found, products=own, attention=attention, flash=flash)
+        rate, tokens = self.architecture.fp8_attention
+        low = replace(attention, f0=attention.f0 * rate, s0=attention.s0 + tokens) if rate else None
+        return replace(found, products=own, attention=attention, flash=flash, attention_fp8=low)
 
     @property
     def memory_seen(self) -> bool:

@@ -68,8 +68,8 @@ FLASH = {
 }
 FLASH_VERSION = 2  # that is taken to be installed
 SPARSE = "sparse"  # `job.work.LIBRARIES`: TileLang's kernels of attention to chosen keys
-# Rate of their backward pass, of the forward pass's: 115 TFLOP/s on H200, 100 on H800 by the README
-# of TileLang's example `deepseek_v32` (2026), of 393 that fused attention of 2,048 keys has forward.
+# Rate of their backward pass, of the forward pass's: 115 TFLOP/s on H200, 100 on H800 (README of
+# TileLang's example `deepseek_v32`, 2026), of 393 that fused attention of 2,048 keys has forward.
 SPARSE_BACKWARD = 0.29
 FLEX_LIKE = 2  # whose rates FlexAttention is taken to have
 
@@ -83,7 +83,7 @@ class KernelConstants:
     concurrent: likewise, of those that run side by side on several streams. curves: collective ->
     ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
     source: the measurement, for people. flash: attention by libraries (`job.work.LIBRARIES`) that
-    are not the measured one.
+    are not the measured one. attention_fp8: in 8 bits; None: there is none.
     """
 
     products: Mapping[str, ProductConstants]
@@ -94,6 +94,7 @@ class KernelConstants:
     curves: Mapping[str, Mapping[int, Curve]]
     source: str
     flash: Mapping[str, AttentionConstants] = field(default_factory=dict)
+    attention_fp8: AttentionConstants | None = None
 
 
 FILE = files("ilp_planner.specs") / "kernel_constants.json"

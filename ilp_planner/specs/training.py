@@ -235,27 +235,27 @@ class Kernels(HashedOnce):
     of every pair of tokens). `local` with `flash` is the model code of before Megatron core.
     fused_loss: cross-entropy as one kernel; loss_kernel: whose, `te` (Transformer Engine's, in
     place), `native` (Megatron's default, with a copy in fp32) or `liger` (Liger's, with the output
-    layer, in chunks of tokens). fused_dropout, fused_activation,
-    fused_permute, grouped_experts: likewise for bias-dropout-add, bias-SwiGLU, token permutation
-    and experts. capacity: a routed expert takes at most this many times its even share of tokens;
-    0: all that come. pad_to_capacity: and always exactly so many. imbalance: an assumption: the
-    tokens that come to the fullest rank over the average rank's; 1: routed evenly. dispatcher:
-    Megatron's name.
-    accumulation_fusion: weight gradients are added straight into the buffer.
-    fused_softmax: of the unfused local attention, scaling, mask and softmax in one kernel.
-    deterministic: results are the same bit for bit. loader_mask: the data loader makes a mask of
-    every pair of tokens, a byte each, although causal attention needs none. flash_package:
-    attention by the flash-attn package, which wants samples before tokens; which devices it is
-    chosen on, `memory_parts` knows. quantised: recipe of the layers' products, one of `QUANTISED`;
-    empty: they are of the training precision. number_format: of the recipe's numbers, in Megatron's
-    words; empty: its usual one. quantised_parameters: parameters are kept and gathered quantised,
-    and only the optimizer has them in full. exact_first, exact_last: layers at the ends whose
-    products stay in the training precision. graphs: CUDA graphs start the layers' kernels, those of
-    `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled: layers and the
-    loss are compiled by torch.compile. deferred_output: the last pipeline rank computes the weight
-    gradients of the output layer after its last micro-batch. deferral_limit: those of so many
-    micro-batches at most; 0: of all. overlap_shared: shared experts compute while tokens are
-    exchanged.
+    layer, in chunks of tokens). fused_dropout, fused_activation, fused_permute, grouped_experts:
+    likewise for bias-dropout-add, bias-SwiGLU, token permutation and experts. capacity: a routed
+    expert takes at most this many times its even share of tokens; 0: all that come.
+    pad_to_capacity: and always exactly so many. imbalance: an assumption: the tokens that come to
+    the fullest rank over the average rank's; 1: routed evenly. dispatcher: Megatron's name.
+    accumulation_fusion: weight gradients are added straight into the buffer. fused_softmax: of the
+    unfused local attention, scaling, mask and softmax in one kernel. deterministic: results are the
+    same bit for bit. loader_mask: the data loader makes a mask of every pair of tokens, a byte
+    each, although causal attention needs none. flash_package: attention by the flash-attn package,
+    which wants samples before tokens; which devices it is chosen on, `memory_parts` knows.
+    quantised: recipe of the layers' products, one of `QUANTISED`; empty: they are of the training
+    precision. number_format: of the recipe's numbers, in Megatron's words; empty: its usual one.
+    quantised_parameters: parameters are kept and gathered quantised, and only the optimizer has
+    them in full. exact_first, exact_last: layers at the ends whose products stay in the training
+    precision. graphs: CUDA graphs start the layers' kernels, those of `graphed` alone where this
+    names some: one of `GRAPHS`, empty for none. compiled: layers and the loss are compiled by
+    torch.compile. fp8_attention: attention in 8 bits, as its recipe has them
+    (`fp8_dot_product_attention`), with both passes. deferred_output: the last pipeline rank
+    computes the weight gradients of the output layer after its last micro-batch. deferral_limit:
+    those of so many micro-batches at most; 0: of all. overlap_shared: shared experts compute while
+    tokens are exchanged.
     """
 
     implementation: str = "transformer_engine"
@@ -278,6 +278,7 @@ class Kernels(HashedOnce):
     quantised: str = ""
     number_format: str = ""
     quantised_parameters: bool = False
+    fp8_attention: bool = False
     exact_first: int = 0
     exact_last: int = 0
     graphs: str = ""
@@ -310,10 +311,11 @@ class Kernels(HashedOnce):
                 f"got {self.number_format!r}"
             )
         if not self.quantised and (
-            self.quantised_parameters or self.exact_first or self.exact_last
+            self.quantised_parameters or self.fp8_attention or self.exact_first or self.exact_last
         ):
             raise ValueError(
-                "quantised must name a recipe with quantised_parameters, exact_first or exact_last"
+                "quantised must name a recipe with quantised_parameters, fp8_attention, "
+                "exact_first or exact_last"
             )
         if self.quantised and self.implementation != "transformer_engine":
             raise ValueError(f"quantised must be empty with implementation {self.implementation}")

@@ -69,6 +69,21 @@ def test_delayed_scaling_keeps_attention_twice() -> None:
 
 
 @for_each(
+    ("recipe", "output"), [("fp8-delayed", {"input": 1, "output": 1}), ("mxfp8", {"input": 2})]
+)
+def test_attention_in_8_bits_keeps_its_inputs_so_and_under_delayed_scaling_its_output(
+    recipe: str, output: dict[str, float]
+) -> None:
+    """Transformer Engine's `FusedAttnFunc` saves q, k, v, and o in 8 bits, or o as the projection
+    keeps it; also where the product's output could be read in place."""
+    for model in (gpt(), llama()):
+        layer = layer_module(with_kernels(job(model), quantised=recipe, fp8_attention=True), kind=0)
+        core = kept_of(layer, "core_attention")
+        assert core == {"queries": 1, "keys": 1, "values": 1, "log-sum-exp": 4}
+        assert kept_of(layer, "linear_proj") == output
+
+
+@for_each(
     ("recipe", "gpu", "copies"),
     [
         ("fp8-current", HOPPER, 2),

@@ -3,9 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
-from ilp_planner.settings.rules import check_combined, check_tuning, does_otherwise
-from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba
-from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, TURING
+from ilp_planner.settings.rules import (
+    check_combined,
+    check_fp8_attention,
+    check_tuning,
+    does_otherwise,
+)
+from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
+from ilp_planner.specs.gpu_architectures import (
+    AMPERE,
+    BLACKWELL,
+    CDNA_3,
+    HOPPER,
+    RTX_BLACKWELL,
+    TURING,
+    GpuArchitecture,
+)
 from ilp_planner.specs.training import (
     Kernels,
     Offload,
@@ -234,3 +247,31 @@ def test_megatron_bridge_adapts_what_peft_does_not(names: tuple[str, ...]) -> No
         settings = Settings(tuning=Tuning(rank=8, targets=names))
         model = llama(layers=4, **changes)
         assert not list(check_tuning(job(model, pp=1, settings=settings)))
+
+
+IN_8_BITS: list[tuple[GpuArchitecture, dict[str, Any], dict[str, Any], list[str]]] = [
+    (HOPPER, {}, {}, []),
+    (HOPPER, {"quantised": "mxfp8"}, {}, ["mxfp8 on Hopper / fp8-delayed"]),
+    (BLACKWELL, {"quantised": "mxfp8"}, {}, []),
+    (BLACKWELL, {"quantised": "nvfp4"}, {},
+     ["nvfp4 on Blackwell / fp8-delayed or fp8-current or mxfp8"]),
+    (RTX_BLACKWELL, {}, {}, ["fp8-delayed on RTX Blackwell / off"]),
+    (CDNA_3, {}, {}, ["fp8-delayed on CDNA 3 / off"]),
+    (HOPPER, {"flash_package": True}, {},
+     ["another attention / cuDNN's, as --attention-backend auto takes it"]),
+    (HOPPER, {}, {"window": Window(size=64)}, ["windows or sinks / attention without them"]),
+    (HOPPER, {}, {"head": 64}, ["heads of 64 channels / 128 on Hopper"]),
+    (BLACKWELL, {}, {"head": 64}, []),
+    (BLACKWELL, {}, {"head": 256}, ["heads of 256 channels / 16 to 128, by 16"]),
+    (HOPPER, {"fp8_attention": False}, {"head": 64}, []),
+]  # fmt: skip
+
+
+@for_each(("gpu", "kernels", "model", "broken"), IN_8_BITS)
+def test_attention_in_8_bits_goes_with_recipes_heads_and_samples(
+    gpu: GpuArchitecture, kernels: dict[str, Any], model: dict[str, Any], broken: list[str]
+) -> None:
+    had = Kernels(**{"quantised": "fp8-delayed", "fp8_attention": True, **kernels})
+    case = job(llama(**{"head": 128, **model}), settings=Settings(kernels=had))
+    case = replace(case, gpu_architecture=gpu)
+    assert [f"{one.have} / {one.limit}" for one in check_fp8_attention(case)] == broken

@@ -40,6 +40,7 @@ ACCUMULATE = 0.96  # rate of a product that adds into fp32, of a plain one's
 UNFUSED = 0.6  # rate of attention's batched products, of single ones'
 BLOCK = 128  # queries that a processor takes at once in fused attention
 HEAD = 128  # channels of the heads that attention was measured with
+IN_8_BITS = "fp8"  # attention, of `job.work.LIBRARIES`
 BACKWARD_WORK = 2.5  # of fused attention, which computes the scores again
 
 
@@ -143,6 +144,8 @@ class KernelRates:
         library: one of `job.work.LIBRARIES`; empty: the one that was measured.
         """
         constants = self.constants.flash.get(library, self.constants.attention)
+        if library == IN_8_BITS:
+            constants = self.constants.attention_fp8 or constants
         slowed = SPARSE_BACKWARD if library == SPARSE else constants.backward
         delay = constants.w0 * 2 * length * head * BLOCK * self.processors
         work = flops + delay

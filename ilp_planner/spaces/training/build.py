@@ -15,6 +15,7 @@ from ilp_planner.inputs.devices import usable, usable_devices
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.problem import Problem
+from ilp_planner.settings.rules import check_recipe_beside
 from ilp_planner.settings.values import by_peft_trained, trainer_alone
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.training.costs import MegatronCosts
@@ -65,6 +66,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
             _refuse(f"`{kind}`", asked.files[kind].name)
     model = files.need_model("the model that was profiled: `space=megatron` needs its dimensions")
     runtime.check_asked(asked.constraints)
+    check_recipe_beside(asked.constraints.texts, precision_of(asked.precision, model.precision)[1])
     cluster = files.cluster_file()
     check_cluster(cluster)
     limits, trained = (

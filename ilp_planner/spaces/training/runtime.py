@@ -17,6 +17,7 @@ from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
     check_adapters,
     check_encoders,
+    check_fp8_attention,
     check_offload,
     check_sparse,
     check_states,
@@ -247,6 +248,7 @@ class Runtime:
             *check_adapters(job),
             *check_encoders(job),
             *check_sparse(job),
+            *check_fp8_attention(job),
         )
         yield from map(str, violations(broken))
 

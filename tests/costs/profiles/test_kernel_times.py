@@ -1,13 +1,17 @@
 """Seconds of kernels: never faster than the hardware, and never less for more work."""
 
+import csv
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.profiles.kernel_times import KernelRates, interpolated
+from ilp_planner.job.work import IN_8_BITS
+from ilp_planner.specs import gpus
 from ilp_planner.specs.kernel_constants import (
     AttentionConstants,
     KernelConstants,
@@ -19,6 +23,8 @@ from tests.examples import for_each
 PEAK = {"bf16": 1000e12, "fp16": 1000e12, "fp8": 2000e12, "fp32": 60e12}
 BANDWIDTH, PROCESSORS = 3e12, 132
 PLAIN = ProductConstants(e=1.0, q=0.0, k0=0.0, t0=0.0, ew=1.0, p1=1.0, p2=1.0)
+FASTER = Path(__file__).parents[2] / "benchmarks" / "attention_fp8.csv"
+NAMES = {"H100": "H100-80GB"}
 CURVES = {"all_reduce": {2: ((1e3, 1e-5), (1e6, 1e-5), (1e8, 1e-3)), 8: ((1e3, 4e-5), (1e8, 4e-3))}}
 
 
@@ -229,3 +235,25 @@ def test_collectives_that_were_not_measured():
 def test_a_curve_passes_through_its_points():
     curve = CURVES["all_reduce"][2]
     assert [interpolated(curve, size) for size, _ in curve] == [time for _, time in curve]
+
+
+def test_attention_in_8_bits_is_as_much_faster_as_measured():
+    """By the medians of TensorRT-LLM's forward passes, and never beyond the peak of products, which
+    bounds count with."""
+    off = []
+    for row in csv.DictReader(FASTER.open()):
+        figures = gpus.gpu(NAMES.get(row["gpu"], row["gpu"]))
+        rates = KernelRates(
+            figures.peak, figures.memory_bandwidth, figures.units, figures.constants
+        )
+        length = int(row["tokens"])
+        full, low = (rates.attention(1e18, length, library=one) for one in ("", IN_8_BITS))
+        off.append(full / low / float(row["ratio"]) - 1)
+    assert len(off) >= 40
+    assert max(map(abs, off)) < 0.07
+    assert sum(map(abs, off)) / len(off) < 0.02
+    for figures in gpus.table().values():
+        low, usual = figures.constants.attention_fp8, figures.constants.attention
+        assert (low is None) == (not figures.architecture.fp8_attention_recipes)
+        if low is not None:
+            assert low.f0 * figures.peak["bf16"] <= usual.f0 * figures.peak["fp8"]

@@ -10,6 +10,7 @@ from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of, nam
 from ilp_planner.spaces.training.enumerate.choices import decided
 from ilp_planner.spaces.training.enumerate.degrees import megatron_space
 from ilp_planner.spaces.training.runtime import Runtime
+from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
@@ -39,6 +40,7 @@ class Example(NamedTuple):
 DENSE, MIXTURE = "llama3-8b", "deepseek-v3"
 PLAIN = Example(DENSE, "bf16", "4xH100")
 EXPERTS = Example(MIXTURE, "bf16", "4xH100")
+LOW = Example(DENSE, "bf16", "4xH100", "fp8-delayed")
 EXAMPLES = (
     PLAIN,
     EXPERTS,
@@ -72,6 +74,7 @@ def jobs_of(runtime: Runtime, example: Example, asked: Constraints = ANY) -> Ite
             dp=degrees.dp,
             layout=base_layout(model, degrees.pp),
             settings=runtime.with_degrees(choice, choices[0], degrees),
+            gpu_architecture=gpu_architecture(cluster),
         )
         own = decided(job.settings, replicated=degrees.replicated)
         if not any(asked.broken(own)) and not any(runtime.refusals(job)):

@@ -10,9 +10,13 @@ import ilp_planner as ilp
 from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.notes import unmodelled
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.job.memory import rank_memory
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.specs.gpu_architectures import BLACKWELL
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.machine import Machine
@@ -26,6 +30,8 @@ from ilp_planner.specs.training import (
     TrainingJob,
 )
 from tests.examples import for_each
+from tests.megatron_cases import FEW, every_plan
+from tests.runtime_cases import runtime_problem
 from tests.training_jobs import deepseek, job, settings
 
 CLUSTER = gpu_cluster(parse_gpus("16xB200"))
@@ -210,3 +216,27 @@ def test_plans_have_the_recipe_and_are_judged_with_it() -> None:
         ilp.problem("llama3-8b", precision="nvfp4", **asked)
     with pytest.raises(UsageError, match='`precision="fp8-current"`: expected `space="megatron"`'):
         ilp.problem("llama3-8b", gpus="8xH100", space="groups", precision="fp8-current")
+
+
+def test_no_plan_with_attention_in_8_bits_beats_the_bound() -> None:
+    """Of all plans with and without it, one by one; it is never in a plan unasked."""
+    asked: dict[str, Any] = {
+        "cluster": gpu_cluster(parse_gpus("2xH100")),
+        "precision": "fp8-delayed",
+        "changes": {"head": 128, "sequence": 2048, "max_position_embeddings": 2048},
+    }
+    both = constraints_of({**FEW, "recompute": "none,full", "fp8_attention": "off,on"})
+    problem = runtime_problem("megatron", constraints=both, **asked)
+    result = solve(problem, limits=Limits(prefer_plain=0.0))
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for plan in every_plan(problem):
+        found = evaluate(problem, plan)
+        if found.legal and problem.space.contains(problem, plan):
+            assert plan.settings is not None
+            times[plan.settings.kernels.fp8_attention].append(found.iteration_time)
+    assert min(map(len, times.values())) > 10
+    best = min(map(min, times.values()))
+    assert result.bound <= best * (1 + 1e-12)
+    assert result.objective == pytest.approx(best)
+    plain = runtime_problem("megatron", constraints=constraints_of(FEW), **asked)
+    assert not any(one.kernels.fp8_attention for one in plain.costs.choices)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
 from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import OPERATORS
 from tests.examples import for_each, often
 from tests.megatron_cases import small_cluster, small_model
@@ -52,6 +53,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
     "encoder_recompute": {"none": EVERY, "core": {MEGATRON}, "full": {MEGATRON}},
+    "fp8_attention": {"off": EVERY, "on": {MEGATRON}},
     "compile": {"off": EVERY, "on": BOTH},
     "defer_embedding_wgrad": {"off": EVERY, "on": {MEGATRON}},
     "lora": {"0": EVERY, "8": TUNED, "12": TUNED},
@@ -69,12 +71,19 @@ VALUES = [(name, value) for name, values in HEARD.items() for value in values]
 
 
 def built(space: str, name: str, value: str) -> Problem:
-    """Return the problem of a small model with a demand."""
-    seen = {"encoder": SEEING} if name == "encoder_recompute" and space == MEGATRON else {}
-    objects = {"cluster": small_cluster(), "model": small_model(**MODELS["dense"], **seen)}
+    """Return the problem of a small model with a demand, and with what it goes with alone."""
+    cluster, model, precision = small_cluster(), small_model(**MODELS["dense"]), ""
+    if name == "encoder_recompute" and space == MEGATRON:
+        model = small_model(**MODELS["dense"], encoder=SEEING)
+    if (space, name, value) == (MEGATRON, "fp8_attention", "on"):
+        h100 = gpu_cluster(parse_gpus("4xH100"))
+        cluster, model = h100, small_model(**MODELS["dense"], head=128)
+        precision = "fp8-delayed"
+    objects = {"cluster": cluster, "model": model}
     request = Request(
         files={},
         space=space,
+        precision=precision,
         cost_model=SPACES[space].cost_models[0],
         global_batch=4,
         constraints=constraints_of({name: value}),

@@ -97,6 +97,7 @@ SWITCHES = {
     "kernels.fused_permute", "kernels.grouped_experts", "kernels.pad_to_capacity",
     "kernels.accumulation_fusion", "kernels.fused_softmax", "kernels.deterministic",
     "kernels.loader_mask", "kernels.flash_package", "kernels.quantised_parameters",
+    "kernels.fp8_attention",
     "kernels.compiled", "kernels.deferred_output", "kernels.overlap_shared",
 }  # fmt: skip
 

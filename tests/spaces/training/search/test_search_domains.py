@@ -27,6 +27,7 @@ from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.training.enumerate.choices import CHOICES
 from ilp_planner.spaces.training.enumerate.choices import values_of as choices_of
 from ilp_planner.spaces.training.runtime import Runtime
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.examples import for_each
@@ -36,6 +37,7 @@ from tests.runtime_cases import MODELS, runtime_problem
 from tests.spaces.training.example_jobs import (
     EXAMPLES,
     EXPERTS,
+    LOW,
     PLAIN,
     jobs_of,
     more_recomputations,
@@ -53,6 +55,7 @@ WITH = {
     "overlap of tensor parallelism": {"overlap_tensor": True},
     "overlap of expert parallelism": {"overlap_experts": True},
     "products in 8 or 4 bits": {"quantised": "fp8-current"},
+    "attention in 8 bits": {"quantised": "fp8-delayed", "fp8_attention": True},
     "deferred gradients of the output layer": {"deferred_output": True},
     "moments": {"optimizer": OptimizerSettings(moments=2, moment_format="8bit")},
     "rank of adapters": {"tuning": Tuning(rank=8, targets=("linear_qkv",))},
@@ -187,7 +190,9 @@ def check_how(search: Search) -> None:
 def test_random_problems_demand_all_that_can_be_demanded(name: str) -> None:
     """So that bounds are held against plans of every setting: a new row is drawn as well."""
     drawn = ASKED[name.partition("@")[0]]
-    assert {*runtime_named(name).listens} - {*drawn} <= ({"cp_comm"} if "titan" in name else set())
+    # `test_precision` holds bounds against plans with attention in 8 bits, which recipes go with.
+    others = {"cp_comm"} if "titan" in name else {"fp8_attention"}
+    assert {*runtime_named(name).listens} - {*drawn} <= others
 
 
 @for_each("name", RUNTIMES)
@@ -205,7 +210,8 @@ def test_declared_requests_are_those_of_examples(name: str) -> None:
             value
             for value, only in asked.items()
             if any(
-                value in decided(choice, jobs_of(runtime, one, only)) for one in (PLAIN, EXPERTS)
+                value in decided(choice, jobs_of(runtime, one, only))
+                for one in (PLAIN, EXPERTS, LOW)
             )
         )
         assert search.on_request == found, choice
@@ -282,11 +288,14 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     for value in ASKABLE[choice]:
         asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
         several = ("cp_comm", "tensor_overlap", "sharding_copies")
-        cluster = small_cluster(1, 4 if choice in several else 2)
+        said_too: dict[str, Any] = {"cluster": small_cluster(1, 4 if choice in several else 2)}
+        if choice == "fp8_attention":
+            h100 = gpu_cluster(parse_gpus("2xH100"))
+            said_too = {"cluster": h100, "precision": "fp8-delayed", "changes": {"head": 128}}
         found = set()
         for model in ("dense", "experts"):
             with suppress(PlannerError):
-                problem = runtime_problem(name, model, constraints=asked, cluster=cluster)
+                problem = runtime_problem(name, model, constraints=asked, **said_too)
                 found |= {choices_of(each.settings)[choice] for each in jobs_of_parts(problem)}
         assert (value in found) == (value in (*said.values, *said.on_request)), value
 
