@@ -29,9 +29,9 @@ class GpuArchitecture:
     attention to chosen keys have been run (TileLang's example `deepseek_v32`, for Hopper, and
     Megatron-Bridge's recipes of GLM-5 for H100 and GB200). deep_ep: DeepEP has kernels (its
     README). recipes: quantised products of Transformer Engine, where the GPU has a peak in their
-    format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with one
-    scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS handle
-    of PyTorch (`CublasHandlePool.cpp: parseChosenWorkspaceSize`). engine_workspace: bytes of
+    format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with
+    one scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS
+    handle of PyTorch (`CublasHandlePool.cpp: parseChosenWorkspaceSize`). engine_workspace: bytes of
     Transformer Engine (`cpp_extensions/gemm.py: get_cublas_workspace_size_bytes`). machine: GPU
     whose machine constants are the default (`specs.machine`). taken_for: the architecture whose
     features this one has where no source says its own; empty: none.
