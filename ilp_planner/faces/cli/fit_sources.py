@@ -12,6 +12,7 @@ from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed, option_of
+from ilp_planner.formats.imported.torchtitan import RUNTIME as TOML_RUNTIME
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
@@ -19,7 +20,6 @@ from ilp_planner.formats.torchtitan import tables_of
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
-from ilp_planner.spaces.runtimes.torchtitan import RUNTIME as TOML_RUNTIME
 from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
