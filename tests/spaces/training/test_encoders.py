@@ -33,6 +33,9 @@ ENCODERS = {
 
 HEARING = {"layers": 3, "hidden": 128, "heads": 4, "ffn": 256}
 SOUNDS = {
+    "gated": SoundEncoder(**HEARING, chunk=3, positions=150, seconds=7, merge=8, joined=True,
+                          projector_ffn=128, projector_bias=False, projector_gated=True,
+                          projector_rms="inner"),
     "pieces": SoundEncoder(**HEARING, chunk=3, positions=150, seconds=7),
     "windows": SoundEncoder(**HEARING, rate=13, channels=16, merge=1, window=2, projector_ffn=64,
                             seconds=9, key_bias=True, marks=2),
