@@ -335,11 +335,16 @@ def test_the_reason_is_said_where_there_is_no_proof(
     assert unproved(problem, math.inf) == "no bound is proved"
 
 
+SEEING = {"layers": 2, "hidden": 96, "heads": 3, "ffn": 192, "patch": 14, "image_size": 224}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"lengths": Lengths(lengths=(100, 1500), counts=(3, 1))},
-        {"encoder": Encoder(layers=2, hidden=96, heads=3, ffn=192, patch=14, image_size=224)},
+        {"lengths": Lengths(lengths=(100, 1500), counts=(30, 10), batching="grouped")},
+        {"encoder": Encoder(**SEEING)},
+        {"encoder": Encoder(**SEEING, as_decoder=True)},
     ],
 )
 def test_plans_of_packs_and_of_images_are_proved(changes: dict[str, Any]) -> None:

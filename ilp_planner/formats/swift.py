@@ -16,6 +16,7 @@ from ilp_planner.formats.exported import Expected, Exported, commented, describe
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.model import model_values
 from ilp_planner.job.encoder import recompute_of
+from ilp_planner.settings.rules import ENCODER_FIELD
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_uncompiled
 from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
 from ilp_planner.specs.tuning import OF_EACH, ROUTED, trains_encoder
@@ -184,8 +185,8 @@ def _seen(job: TrainingJob) -> dict[str, Value]:
         )
     again = {recompute_of(job, one).granularity for one in model.encoders}
     if "selective" in again:
-        raise Unfit("settings.encoder_recompute", "core").but(
-            f"{TOOL} computes layers of encoders again or nothing", "encoder_recompute = full"
+        raise Unfit(ENCODER_FIELD, "core").but(
+            f"{TOOL} computes layers of encoders again or nothing", "full"
         )
     adapted = bool(tuning.rank)
     return {

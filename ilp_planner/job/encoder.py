@@ -198,8 +198,9 @@ def _projectors(job: TrainingJob, encoder: AnyEncoder) -> tuple[Module, ...]:
     bias, learns = encoder.projector_bias, trains_projector(job.model, job.settings.tuning)
     rows, merged = most.tokens, (most.tokens, encoder.merged)
     inner = part(encoder.inner or encoder.merged, own.tp)
-    second = product("projector_fc2", rows=job.model.hidden, columns=inner, bias=bias)
-    column = product_input(own, (rows, inner), "activated")
+    read = part(encoder.acted or encoder.merged, own.tp)
+    second = product("projector_fc2", rows=job.model.hidden, columns=read, bias=bias)
+    column = product_input(own, (rows, read), "activated")
     inputs = product_input(own, merged, "merged patches"), column
     # They are for gradients of weights.
     before, after = ([one] * learns for one in inputs)
@@ -212,12 +213,14 @@ def _projectors(job: TrainingJob, encoder: AnyEncoder) -> tuple[Module, ...]:
         products = (with_kept(first, *before, activated), *products)
     patch = (most.patches, most.images, encoder.hidden)
     shapes = {"none": (), "patch": (patch,), "merged": (merged,)}[encoder.projector_norm]
+    later = encoder.later_norm(job.model.hidden)
+    shapes += ((rows, later),) if later else ()
 
     def one(norms: tuple[tuple[int, ...], ...]) -> Module:
         children = tuple(
             Module(
                 name="projector_norm",
-                weights=(Weight(name="weight", shape=(encoder.norm_vectors * shape[-1],)),),
+                weights=(Weight(name="weight", shape=(encoder.projector_vectors * shape[-1],)),),
                 kept=norm_kept(own, shape, "patches"),
             )
             for shape in norms

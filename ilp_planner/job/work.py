@@ -226,15 +226,21 @@ def encoder_work(
             moved = rows * stem.outer * own.settings.width
             stems += (share.streaming(f"{stem.name}_act", 2 * moved, 3 * moved, "activation"),)
     rows, inner = seen.tokens, (encoder.inner or encoder.merged) / own.tp
-    wide, column = (rows * width * own.settings.width for width in (encoder.merged, inner))
+    read = (encoder.acted or encoder.merged) / own.tp
+    later = encoder.later_norm(job.model.hidden)
+    wide, column, half, after = (
+        rows * width * own.settings.width for width in (encoder.merged, inner, read, later)
+    )
     projector: tuple[ModuleWork, ...] = (
         share.streaming("projector_norm", 2 * wide, 4 * wide, "norm"),
         share.linear("projector_fc1", rows, encoder.merged, inner),
-        share.streaming("projector_activation", 2 * column, 3 * column, "activation"),
-        share.linear("projector_fc2", rows, inner, job.model.hidden),
+        share.streaming("projector_activation", column + half, 2 * column + half, "activation"),
+        share.linear("projector_fc2", rows, read, job.model.hidden),
     )
     if not encoder.inner:
         projector = projector[:1] + projector[-1:]
+    if later:
+        projector += (share.streaming("projector_later_norm", 2 * after, 4 * after, "norm"),)
     lowest = "projector_fc1" if encoder.inner else "projector_fc2"
     stems = (replace(stems[0], backward=stems[0].of_weights), *stems[1:])
     if not trained:

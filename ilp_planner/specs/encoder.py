@@ -193,6 +193,20 @@ class Encoder:
         return self.projector_ffn or self.merged
 
     @property
+    def acted(self) -> int:
+        """Width of what the projector's activation gives."""
+        return self.inner
+
+    @property
+    def projector_vectors(self) -> int:
+        """Vectors that a norm of the projector learns."""
+        return self.norm_vectors
+
+    def later_norm(self, width: int) -> int:
+        """Return the width of the norm after a product of the projector; 0: there is none."""
+        return 0
+
+    @property
     def norm_vectors(self) -> int:
         """Vectors that a norm learns."""
         return ENCODER_NORMS[self.norm]

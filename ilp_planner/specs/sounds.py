@@ -9,6 +9,7 @@ from ilp_planner.specs.encoder import ENCODER_NORMS, Stem
 
 FRAMES = 100  # of a spectrogram in a second
 KERNEL = 3  # frames, or frames and bins, that a convolution sees
+PROJECTOR_RMS = ("none", "inner", "outer")
 STRIDES = 3  # convolutions in two dimensions that halve frames and bins each
 
 
@@ -33,6 +34,9 @@ class SoundEncoder:
     window: seconds that an attention window spans; 0: attention hears all of a piece.
     projector_ffn: width inside the projector; 0: it is one product.
     projector_bias: its products add biases.
+    projector_gated: one half of what its first product gives is a gate of the other.
+    projector_rms: RMS norms of the projector: of its tokens, and of what its second product reads
+        (`inner`) or gives (`outer`); `none`.
     seconds: of sound in each sample; 0 of a model that sees images alone in training.
     whole, cp_divided, recomputed: as of an encoder of images; it is a module of transformers in
         Megatron-Bridge and ms-swift, which every tensor-parallel rank computes all of.
@@ -58,6 +62,8 @@ class SoundEncoder:
     window: int = 0
     projector_ffn: int = 0
     projector_bias: bool = True
+    projector_gated: bool = False
+    projector_rms: str = "none"
     seconds: int = 30
     whole: bool = True
     cp_divided: bool = False
@@ -70,6 +76,11 @@ class SoundEncoder:
                      "projector_ffn"),
         )  # fmt: skip
         check_choice("norm", self.norm, tuple(ENCODER_NORMS))
+        check_choice("projector_rms", self.projector_rms, PROJECTOR_RMS)
+        if self.projector_gated and (self.projector_ffn % 2 or not self.projector_ffn):
+            raise ValueError(
+                f"projector_ffn must be even with projector_gated, found {self.projector_ffn}"
+            )
         if self.hidden % self.heads:
             raise ValueError(
                 f"hidden must be divisible by heads ({self.heads}), found {self.hidden}"
@@ -96,7 +107,8 @@ class SoundEncoder:
     def image_tokens(self) -> int:
         """Tokens of the decoder that a sample's sound becomes."""
         heard = self.images * self.chunk if self.padded else self.seconds
-        return heard * self.rate // self.merge
+        found = heard * self.rate
+        return -(-found // self.merge) if self.joined else found // self.merge
 
     @property
     def tokens(self) -> float:
@@ -173,7 +185,21 @@ class SoundEncoder:
     @property
     def projector_norm(self) -> str:
         """Return the norm before the projector."""
-        return "none"
+        return "none" if self.projector_rms == "none" else "merged"
+
+    @property
+    def projector_vectors(self) -> int:
+        """Vectors that a norm of the projector learns."""
+        return 1
+
+    @property
+    def acted(self) -> int:
+        """Width of what the projector's activation gives."""
+        return self.inner // 2 if self.projector_gated else self.inner
+
+    def later_norm(self, width: int) -> int:
+        """Return the width of the norm after a product of the projector; 0: there is none."""
+        return {"none": 0, "inner": self.acted or self.merged, "outer": width}[self.projector_rms]
 
     @property
     def deepstack(self) -> int:
@@ -196,6 +222,7 @@ class SoundEncoder:
     def projectors(self, width: int) -> int:
         """Return the parameters of the projector. width: of the decoder."""
         bias = self.projector_bias
+        norms = self.merged + self.later_norm(width) if self.projector_rms != "none" else 0
         if not self.inner:
-            return (self.merged + bias) * width
-        return (self.merged + bias) * self.inner + (self.inner + bias) * width
+            return (self.merged + bias) * width + norms
+        return (self.merged + bias) * self.inner + (self.acted + bias) * width + norms

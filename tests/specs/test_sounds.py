@@ -77,6 +77,21 @@ OMNI_3 = {
         },
     },
 }  # fmt: skip
+# Ultravox v0.5 has Whisper large v3 turbo, the sizes of its encoder those of large v3.
+ULTRAVOX = {
+    "model_type": "ultravox", "hidden_size": 4096, "stack_factor": 8, "projector_act": "swiglu",
+    "projector_ln_mid": True,
+    "text_config": {
+        "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "vocab_size": 128256, "max_position_embeddings": 131072,
+    },
+    "audio_config": {
+        "model_type": "whisper", "encoder_layers": 32, "d_model": 1280,
+        "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "num_mel_bins": 128,
+        "max_source_positions": 1500,
+    },
+}  # fmt: skip
 # Configuration, parameters that transformers builds, tokens of 30 seconds.
 BUILT = {
     "Qwen2AudioForConditionalGeneration": (AUDIO, 8_397_094_912, 750),
@@ -115,6 +130,43 @@ def test_transformers_itself_builds_them():
         with torch.device("meta"):
             model = own(own.config_class(**more))
         assert sum(one.numel() for one in model.parameters()) == count
+
+
+@pytest.mark.parametrize("changes", [{}, {"projector_ln_mid": False}, {"projector_act": "gelu"}])
+def test_ultravox_is_whispers_encoder_a_llama_and_a_projector(changes):
+    """The parts that transformers has are built by it; its own has two products and two norms."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    values = ULTRAVOX | changes
+    model = read(values)
+    text, audio = values["text_config"], values["audio_config"]
+    with torch.device("meta"):
+        decoder = transformers.LlamaForCausalLM(transformers.LlamaConfig(**text))
+        whisper = transformers.models.whisper.modeling_whisper.WhisperEncoder(
+            transformers.WhisperConfig(**audio)
+        )
+    side, inner, width = 8 * audio["d_model"], values["hidden_size"], text["hidden_size"]
+    acted = inner // 2 if values["projector_act"] == "swiglu" else inner
+    projector = side * inner + acted * width + side
+    projector += acted if values["projector_ln_mid"] else width
+    count = sum(one.numel() for part in (decoder, whisper) for one in part.parameters())
+    assert parameter_count(model) == count + projector
+    assert model.architecture.sounds.image_tokens == 188  # zeros beside the last ones
+    again = read_model(Document("again.toml", model_text(model)))
+    assert again.architecture == model.architecture
+    job = TrainingJob(model=model.architecture, micro_batch=1, global_batch=1, tp=1, pp=1, dp=1)
+    own = next(one for one in embedding_module(job).children if one.name == "sounds")
+    sounds = model.architecture.sounds
+    keys = sounds.layers * sounds.hidden  # biases of keys, which Whisper has not
+    assert own.parameters - keys == sounds.parameters(width)
+    products = {one.name: one for one in encoder_work(job, sounds)[1]}
+    assert {"projector_fc1", "projector_fc2", "projector_later_norm"} <= {*products}
+
+
+@pytest.mark.parametrize("key", ["text_model_id", "audio_model_id"])
+def test_names_in_place_of_configurations_are_refused(key):
+    with pytest.raises(SpecError, match=f"{key}: found 'some/model', expected `{key[:-9]}_config`"):
+        read(ULTRAVOX | {key: "some/model"})
 
 
 def test_the_talker_is_named_and_left_out():

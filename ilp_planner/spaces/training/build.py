@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from ilp_planner.specs.model import ModelSpec
 
 PROFILES = ("analytic", "metis", "table")
+ENCODERS_EXACT = (
+    "encoder: its products are counted in 16 bits, as Megatron-Bridge and modules of transformers "
+    "have them; Megatron-LM's LLaVA and Pai-Megatron-Patch copy the decoder's recipe: not counted"
+)
 MOST = ("max_stages", "max_tp", "max_cp")
 # What a process keeps for problems to come: models on devices; batches of each of them; what their
 # jobs have found, some kilobytes each.
@@ -207,6 +211,8 @@ def _base(
     notes = [] if cluster.symmetric else [SLOWEST_TAKEN]
     notes += (*architecture_notes(cluster), *runtime.notes())
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
+    if recipe and any(not (one.whole or one.as_decoder) for one in decoder.encoders):
+        notes.append(ENCODERS_EXACT)
     try:
         runtime.check_model(decoder, by_peft_trained(settings) if trained else settings)
     except SpecError as error:

@@ -88,6 +88,7 @@ TEXT_OF: Mapping[str, str] = {
     "llava": "llama",
     "qwen2_audio": "qwen2",
     "voxtral": "llama",
+    "ultravox": "llama",
     "qwen2_5_omni_thinker": "qwen2",
     "qwen2_5_omni_text": "qwen2",
     "qwen3_omni_moe_thinker": "qwen3_moe",
@@ -96,6 +97,8 @@ TEXT_OF: Mapping[str, str] = {
 # Models that hear and speak -> what of them is planned, the part that hears.
 HEARS: Mapping[str, str] = dict.fromkeys(("qwen2_5_omni", "qwen3_omni_moe"), "thinker_config")
 TALKER = "talker_config"
+# Models that may name others in place of configurations -> the keys.
+NAMED: Mapping[str, tuple[str, ...]] = {"ultravox": ("text_model_id", "audio_model_id")}
 # Parts of a model that are not of text.
 OTHER_PARTS = ("vision_config", "audio_config", "speech_config", "video_config")
 NESTED = ("text_config", "language_config")  # what holds the part that is
@@ -175,6 +178,10 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     whole = Config(read_json(document, SpecError, constants=True), file=document.name)
     named = _name(whole, document.name)
     whole, speaks = _hearing(whole)
+    for key in NAMED.get(whole.text("model_type", ""), ()):
+        if whole.has(key):
+            expected = f"`{key.replace('_model_id', '_config')}` with that model's configuration"
+            raise whole.error(key, expected)
     family, config = _family(whole)
     parts = _other_parts(whole)
     encoder = None if text_only else _part(whole, VISION, ENCODERS)

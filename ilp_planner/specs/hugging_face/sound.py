@@ -80,6 +80,24 @@ def qwen3_omni(audio: Config, whole: Config) -> SoundEncoder:
     )
 
 
+def ultravox(audio: Config, whole: Config) -> SoundEncoder:
+    """Ultravox: Whisper's encoder over pieces of 30 seconds; tokens side by side, with zeros after
+    the last ones, go through two products with norms and a gate (`UltravoxProjector`)."""
+    fields = _whisper(audio, KEYS)
+    gated = whole.text("projector_act", "swiglu") == "swiglu"
+    return SoundEncoder(
+        **fields | {"bins": audio.whole("num_mel_bins", 80)},
+        positions=audio.whole("max_source_positions", CHUNK * WHISPER),
+        chunk=CHUNK,
+        merge=whole.whole("stack_factor", 8),
+        joined=True,
+        projector_ffn=whole.whole("hidden_size", 4096),
+        projector_bias=False,
+        projector_gated=gated,
+        projector_rms="inner" if whole.flag("projector_ln_mid", False) else "outer",
+    )
+
+
 def _window(audio: Config, key: str, usual: int, times: int) -> int:
     """Return the seconds of a window that is so many times as many frames as a key says."""
     frames = times * audio.whole(key, usual)
@@ -96,6 +114,7 @@ def _text(whole: Config) -> Config:
 SOUNDS: Mapping[str, Callable[[Config, Config], SoundEncoder]] = {
     "qwen2_audio": qwen2_audio,
     "voxtral": voxtral,
+    "ultravox": ultravox,
     "qwen2_5_omni_thinker": qwen2_5_omni,
     "qwen3_omni_moe_thinker": qwen3_omni,
 }

@@ -38,6 +38,8 @@ def cluster_of(request: Request):
         ("micro_batch_sizes", "1,2", {"micro_batch": (1, 2)}),
         ("memory_limit", "40GiB", {"memory_limit": 40.0 * 2**30}),
         ("text_only", "true", {"text_only": True}),
+        ("batching", "grouped", {"batching": "grouped"}),
+        ("lengths", "a.csv", {"files": {**BASE.files, "lengths": Reference(name="a.csv")}}),
     ],
 )
 def test_a_value_is_where_the_request_has_it(

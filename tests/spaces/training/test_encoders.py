@@ -11,6 +11,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED, Lengths
 from ilp_planner.specs.sounds import SoundEncoder
 from ilp_planner.specs.tuning import Tuning
@@ -33,6 +34,9 @@ ENCODERS = {
 
 HEARING = {"layers": 3, "hidden": 128, "heads": 4, "ffn": 256}
 SOUNDS = {
+    "gated": SoundEncoder(**HEARING, chunk=3, positions=150, seconds=7, merge=8, joined=True,
+                          projector_ffn=128, projector_bias=False, projector_gated=True,
+                          projector_rms="inner"),
     "pieces": SoundEncoder(**HEARING, chunk=3, positions=150, seconds=7),
     "windows": SoundEncoder(**HEARING, rate=13, channels=16, merge=1, window=2, projector_ffn=64,
                             seconds=9, key_bias=True, marks=2),
@@ -50,11 +54,12 @@ def problem_of(
     sequence=512,
     lengths=None,
     sounds=None,
+    **more,
 ):
     return runtime_problem(
         space,
         base,
-        cluster=small_cluster(2, 2),
+        cluster=more.pop("cluster", None) or small_cluster(2, 2),
         global_batch=8,
         memory_limit=int(memory * GIB),
         constraints=constraints_of(asked or {}),
@@ -62,6 +67,7 @@ def problem_of(
             "encoder": encoder, "layers": 6, "vocab": 2000, "sequence": sequence,
             "lengths": lengths, "sounds": sounds,
         },
+        **more,
     )  # fmt: skip
 
 
@@ -190,6 +196,20 @@ def test_ranks_divide_heads_and_widths_of_the_encoder():
         solve(problem_of(odd, asked={"tp": "2"}))
     whole = problem_of(replace(odd, whole=True), asked={"tp": "2"})
     assert not evaluate(whole, solve(whole).plan).violations
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODERS))
+def test_an_encoder_in_16_bits_beside_8_is_said_where_a_system_has_fewer(kind):
+    """Of divided ones whose configuration is not known to leave 8 bits out."""
+    encoder, cluster = ENCODERS[kind], gpu_cluster(parse_gpus("2xH100"))
+    said = {
+        precision: any(
+            "its products are counted in 16 bits" in note
+            for note in problem_of(encoder, cluster=cluster, precision=precision).notes
+        )
+        for precision in ("bf16", "fp8-current")
+    }
+    assert said == {"bf16": False, "fp8-current": not (encoder.whole or encoder.as_decoder)}
 
 
 def test_context_parallel_ranks_divide_images_where_the_encoder_says_so():
