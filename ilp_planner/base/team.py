@@ -1,4 +1,4 @@
-"""Processes forked from this one, which answer questions about what it holds while it waits.
+"""Processes forked from this one, which answer questions beside it about what it holds.
 
 What they answer must follow from the question and from what was there when they were forked. Then
 it does not matter which of them answers, nor how many there are, nor whether any is left: questions
@@ -59,9 +59,9 @@ class Worker(NamedTuple):
 
 
 class Team(Generic[Question, Answer]):
-    """Processes that answer questions, once it has taken a while and there are many.
+    """Processes that answer questions with this one, once it has taken a while and there are many.
 
-    answer: called in them, and here if there are none. count: processes at most; 1: none.
+    answer: called in them and here. count: processes at most, this one included.
     """
 
     def __init__(self, answer: Callable[[Question], Answer], count: int) -> None:
@@ -79,7 +79,7 @@ class Team(Generic[Question, Answer]):
         count = self.count if may_fork() else 1
         self.count = 1
         with suppress(OSError):
-            for _ in range(count if count > 1 else 0):
+            for _ in range(count - 1):
                 self.workers.append(self._begin())
 
     def _begin(self) -> Worker:
@@ -104,33 +104,53 @@ class Team(Generic[Question, Answer]):
         """
         if self.count > 1 and len(questions) >= MANY and time.monotonic() - self.begun > ALONE:
             self._begin_all()
-        if len(questions) < FEW:
+        if len(questions) < FEW or not self.workers:
             return [self.answer(question) for _, question in questions]
         found: dict[int, Answer] = {}
-        waiting: list[deque[int]] = [deque() for _ in self.workers]
+        waiting: list[deque[int]] = [deque() for _ in (*self.workers, self)]
         for place, (key, _) in enumerate(questions):
-            if waiting:
-                waiting[hash(key) % len(waiting)].append(place)
+            waiting[hash(key) % len(waiting)].append(place)
         running: dict[Any, tuple[int, list[int]]] = {}
-        for number in range(len(self.workers)):
-            self._send(number, waiting, running, questions)
-        while running:
-            for connection in wait(list(running), timeout=LOOK):
-                number, places = running.pop(connection)
-                try:
-                    answers: list[Answer] = self.workers[number].connection.recv()
-                except (EOFError, OSError):
-                    continue  # it was ended: what it was asked is answered below
-                found.update(zip(places, answers, strict=False))
+        try:
+            for number in range(len(self.workers)):
                 self._send(number, waiting, running, questions)
-            for worker in self.workers:
-                if worker.connection in running and worker.watched.frozen:
-                    worker.process.kill()
+            while running:
+                own = waiting[-1] or max(waiting, key=len)
+                if own:
+                    place = own.popleft() if own is waiting[-1] else own.pop()
+                    found[place] = self.answer(questions[place][1])
+                self._receive(found, waiting, running, questions, 0 if own else LOOK)
+        except BaseException:  # nobody asks for what the others still answer
+            self.end()
+            raise
         self.workers = [one for one in self.workers if one.process.is_alive()]
         return [
             found[place] if place in found else self.answer(question)
             for place, (_, question) in enumerate(questions)
         ]
+
+    def _receive(
+        self,
+        found: dict[int, Answer],
+        waiting: list[deque[int]],
+        running: dict[Any, tuple[int, list[int]]],
+        questions: Sequence[tuple[Hashable, Question]],
+        seconds: float,
+    ) -> None:
+        """Take answers and send more questions; wait for so many seconds, and end processes that
+        stand still if there are none."""
+        ready = wait(list(running), timeout=seconds)
+        for connection in ready:
+            number, places = running.pop(connection)
+            try:
+                answers: list[Answer] = self.workers[number].connection.recv()
+            except (EOFError, OSError):
+                continue  # it was ended: what it was asked is answered by the one that asks
+            found.update(zip(places, answers, strict=False))
+            self._send(number, waiting, running, questions)
+        for worker in self.workers if seconds and not ready else ():
+            if worker.connection in running and worker.watched.frozen:
+                worker.process.kill()
 
     def _send(
         self,

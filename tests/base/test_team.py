@@ -69,13 +69,28 @@ def test_several_processes_answer() -> None:
         time.sleep(0.01)
         return os.getpid()
 
-    team = Team(answer, 2)
+    team = Team(answer, 3)
     try:
         found = set(team.ask([(0, n) for n in range(40)]))  # one key: others help
     finally:
         team.end()
-    assert len(found) == 2
-    assert HERE not in found
+    assert len(found) == 3
+    assert HERE in found
+
+
+def test_an_error_here_leaves_no_answer_for_later() -> None:
+    """What other processes still answer is no answer to the next questions."""
+
+    def answer(number: int) -> int:
+        time.sleep(0.01)
+        if number == 5 and os.getpid() == HERE:
+            raise KeyboardInterrupt
+        return number
+
+    with Team(answer, 2) as team:
+        with pytest.raises(KeyboardInterrupt):
+            team.ask([(1, 5), *((0, n) for n in range(6, 40))])
+        assert team.ask([(n, n) for n in range(100, 140)]) == [*range(100, 140)]
 
 
 def test_an_error_is_that_of_the_question() -> None:
@@ -113,13 +128,13 @@ def test_signals_at_the_very_beginning_are_as_well(
 
     monkeypatch.setattr(team_module, "_serve", interrupted)
     with Team(lambda _: os.getpid(), 2) as team:
-        assert HERE not in team.ask([(0, 0), (1, 1)])
+        assert team.ask([(0, 0)]) != [HERE]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
     assert capfd.readouterr().err == ""
 
 
 def test_no_process_is_left() -> None:
-    team = Team(elsewhere(lambda: None), 2)
+    team = Team(elsewhere(lambda: None), 3)
     team.ask([(0, 1), (1, 2)])
     assert len(team.workers) == 2
     processes = [worker.process for worker in team.workers]
@@ -150,7 +165,7 @@ def test_processes_end_with_a_process_that_is_killed() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        team = Team(elsewhere(lambda: None), 2)
+        team = Team(elsewhere(lambda: None), 3)
         team.ask([(0, 1), (1, 2)])
         os.write(writing, " ".join(str(w.process.pid) for w in team.workers).encode())
         os.kill(os.getpid(), signal.SIGKILL)

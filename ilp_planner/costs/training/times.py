@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -318,21 +318,49 @@ class _Element(NamedTuple):
     returns: bool = True
 
 
-class Lone(NamedTuple):
-    """An element on a device type, but for the seconds of its messages.
+@dataclass(frozen=True, eq=False)
+class Lone:
+    """An element of a job on a device type, but for the seconds of its messages. Of most of them a
+    bound asks for `seconds` alone, so that the rest waits until it is asked for."""
 
-    kernels: seconds of each pass by module. weight: share of the backward kernels that make
-    gradients of weights alone. again: seconds of a recomputed module's kernels, and its share of
-    the messages. experts: it has some. returns: it has a backward pass.
-    """
+    job: TrainingJob
+    device: Device
+    element: _Element
 
-    messages: Messages
-    kernels: tuple[Mapping[str, float], Mapping[str, float]]
-    host: _Host
-    weight: float
-    again: Mapping[str, tuple[float, Callable[[str], float]]]
-    experts: bool
-    returns: bool = True
+    @cached_property
+    def host(self) -> _Host:
+        """Seconds of the host."""
+        return _host_seconds(self.job, self.device.machine, self.element)
+
+    @cached_property
+    def kernels(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Seconds of each pass by module."""
+        forward, backward = (
+            _kernel_seconds(self.job, self.device, self.element.work, way, self.host)
+            for way in (FORWARD, BACKWARD)
+        )
+        return forward, backward
+
+    @cached_property
+    def weight(self) -> float:
+        """Share of the backward kernels that make gradients of weights alone."""
+        modules = self.element.work
+        weights = sum(_spent(self.job, self.device, one.of_weights, self.host) for one in modules)
+        # in proportion, where the host takes longer to start them
+        return weights / (sum(self.kernels[BACKWARD].values()) or 1.0)
+
+    @cached_property
+    def again(self) -> Mapping[str, tuple[float, Callable[[str], float]]]:
+        """Seconds of a recomputed module's kernels, and its share of the messages."""
+        element, forward = self.element, self.kernels[FORWARD]
+        return {
+            name: (
+                sum(seconds * share(module) for module, seconds in forward.items())
+                + element.returns * _checkpoints(element, name) * self.host.checkpoint,
+                share,
+            )
+            for name, share in element.again.items()
+        }
 
     @property
     def seconds(self) -> float:
@@ -347,43 +375,15 @@ Alone = tuple[tuple[Lone, int], ...]
 
 
 def element_alone(job: TrainingJob, device: Device, name: str) -> Alone:
-    """Return an element of `JobTimes` on a device type without the seconds of its messages.
-
-    Raises
-    ------
-    SpecError: the device type has no figures, or none for the job's precision.
-    """
-    return tuple((_lone(job, device, one), times) for one, times in ELEMENTS[name](job))
+    """Return an element of `JobTimes` on a device type without the seconds of its messages. Whoever
+    asks for its seconds gets a SpecError where the device type has no figures, or none for the
+    job's precision."""
+    return tuple((Lone(job, device, one), times) for one, times in ELEMENTS[name](job))
 
 
 def least_alone(alone: Alone) -> float:
     """Return a lower bound in seconds of an element's passes."""
     return sum(times * one.seconds for one, times in alone)
-
-
-def _lone(job: TrainingJob, device: Device, element: _Element) -> Lone:
-    host = _host_seconds(job, device.machine, element)
-    forward, backward = (
-        _kernel_seconds(job, device, element.work, way, host) for way in (FORWARD, BACKWARD)
-    )
-    weights = sum(_spent(job, device, module.of_weights, host) for module in element.work)
-    return Lone(
-        messages=element.messages,
-        kernels=(forward, backward),
-        host=host,
-        # in proportion, where the host takes longer to start them
-        weight=weights / (sum(backward.values()) or 1.0),
-        again={
-            name: (
-                sum(seconds * share(module) for module, seconds in forward.items())
-                + element.returns * _checkpoints(element, name) * host.checkpoint,
-                share,
-            )
-            for name, share in element.again.items()
-        },
-        experts=element.experts,
-        returns=element.returns,
-    )
 
 
 class _Way(NamedTuple):
@@ -416,7 +416,7 @@ class _Rank(NamedTuple):
         ways = [self.way(lone, way) for way in (FORWARD, BACKWARD)]
         exposed = [_exposed(job, machine, way, backward=way is ways[BACKWARD]) for way in ways]
         busy = [sum(way.kernels.values()) for way in ways]
-        if job.settings.overlap_experts and lone.experts:
+        if job.settings.overlap_experts and lone.element.experts:
             exposed = [a + b for a, b in zip(exposed, _exchanged(job, machine, ways), strict=True)]
             # The host starts a pass of either micro-batch in turn.
             late = max(0.0, sum(host.floors) - sum(exposed) - sum(busy))
@@ -435,7 +435,7 @@ class _Rank(NamedTuple):
                 name: (kernels, sum(seconds * share(own) for own, seconds in messages.items()))
                 for name, (kernels, share) in lone.again.items()
             },
-            returns=lone.returns,
+            returns=lone.element.returns,
         )
 
     def way(self, lone: Lone, way: int) -> _Way:
@@ -449,7 +449,7 @@ class _Rank(NamedTuple):
                     self.number,
                     self.links,
                 )
-                for name, pair in lone.messages.items()
+                for name, pair in lone.element.messages.items()
             }
         return _Way(lone.kernels[way], messages)
 
