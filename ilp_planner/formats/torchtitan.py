@@ -36,6 +36,7 @@ def stage_modules(job: TrainingJob, *, output: str) -> list[list[str]]:
     return parts
 
 
+TOML_RUNTIME = RUNTIME  # whose jobs these tables say
 Value = bool | int | str | list[str] | list[list[str]]
 Tables = dict[str, dict[str, Value]]
 CLASSES = {

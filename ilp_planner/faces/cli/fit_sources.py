@@ -16,7 +16,7 @@ from ilp_planner.formats.imported.torchtitan import RUNTIME as TOML_RUNTIME
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
-from ilp_planner.formats.torchtitan import tables_of
+from ilp_planner.formats.torchtitan import TOML_RUNTIME, tables_of
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS

@@ -64,13 +64,21 @@ def test_groups_that_cross_share_the_cards():
 
 
 def test_an_all_to_all_sends_directly():
-    """Of four ranks on two nodes each sends half of its bytes to the other node."""
+    """Of four ranks on two nodes each sends half of its bytes to the other node, in one step; if a
+    node gets a token once, three quarters by the links inside at least."""
     mixture = Decoder(**{
         "layers": 4, "hidden": 256, "heads": 4, "sequence": 512, "vocab": 2000, "ffn": 768,
         "experts": MIXTURE,
     })  # fmt: skip
     found = network().route(job(dp=4, ep=4, model=mixture), "ep", 0)
     assert found.direct == pytest.approx(2 * (2 / 4) / 20e9)
+    assert found.seconds("all_to_all", 1e9) == pytest.approx(15e-6 + 1e9 / 20e9)
+    assert found.line("all_to_all") == pytest.approx((15e-6, 1 / 20e9))
+    assert found.seconds("all_to_all", 1e9, 0.5) == pytest.approx(15e-6 + 0.5e9 / 20e9)
+    assert found.seconds("all_to_all", 1e9, 0.0) == pytest.approx(15e-6 + 0.75e9 / 200e9)
+    inside = network().route(job(tp=1, dp=2, pp=2, ep=2, model=mixture), "ep", 0)
+    assert not inside.crosses
+    assert inside.seconds("all_to_all", 1e9) == pytest.approx(5e-6 + 0.5e9 / 200e9)
 
 
 def test_pipeline_pairs_pass_the_card_together():
