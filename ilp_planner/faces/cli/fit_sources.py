@@ -12,7 +12,6 @@ from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed, option_of
-from ilp_planner.formats.imported.torchtitan import RUNTIME as TOML_RUNTIME
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
