@@ -45,8 +45,8 @@ def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
         if written is None:
             usual = JOB_OPTIONS[name].unsaid
             raise UsageError(
-                f"`{name}`: found {value} with precision {settings.precision}, expected {usual}, or "
-                f"precision bf16; {usual} would do"
+                f"`{name}`: found {value} with precision {settings.precision}, expected {usual}, "
+                f"or precision bf16; {usual} would do"
             )
         settings = written
     return settings
