@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.base.errors import UsageError
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.settings.values import with_fields
 
@@ -28,14 +29,26 @@ CHANGED = tuple(row.name for row in SETTINGS if row.job_option and (row.change o
 
 
 def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
-    """Return settings with the values of options. asked: at least all of `JOB_OPTIONS`."""
+    """Return settings with the values of options. asked: at least all of `JOB_OPTIONS`.
+
+    Raises
+    ------
+    UsageError: a value that does not go with the precision.
+    """
     fields = {option.field: asked[name] for name, option in JOB_OPTIONS.items() if option.field}
     settings = with_fields(settings, fields)
     for name, (choice, words) in CHOSEN.items():
         value = words.get(asked[name], asked[name])
         if value != JOB_OPTIONS[name].unsaid and not words:
             (value,) = BY_NAME[name].domain.read(name, str(value))
-        settings = choice.write(settings, value) or settings
+        written = choice.write(settings, value)
+        if written is None:
+            usual = JOB_OPTIONS[name].unsaid
+            raise UsageError(
+                f"`{name}`: found {value} with precision {settings.precision}, expected {usual}, "
+                f"or precision bf16; {usual} would do"
+            )
+        settings = written
     return settings
 
 

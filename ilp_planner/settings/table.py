@@ -509,7 +509,7 @@ SETTINGS = (
                 {kind: stage for stage, kind in enumerate(SHARDINGS)},
             ),
         ),
-        job_option=JobOption(),
+        job_option=JobOption(others=Change(4, ("optimizer",))),
     ),
     Setting(
         "sharding_copies",

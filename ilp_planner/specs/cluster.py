@@ -1,7 +1,7 @@
 """The cluster specification: device types, the nodes that hold them, and the links between them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -385,12 +385,13 @@ class ClusterSpec:
         """Links depend on nothing but the device types of their ends."""
         return not self.matrix and not self.zones
 
-    def check_figures(self, precision: str, model: str) -> None:
+    def check_figures(self, precision: str, model: str, *, asked: Sequence[str] = ()) -> None:
         """See that every device type has the figures that estimates need.
 
         Parameters
         ----------
-        precision: of the model; model: its name, for messages.
+        precision: of the model; model: its name, for messages. asked: precisions that requests may
+            say; empty: the model's file alone says it.
 
         Raises
         ------
@@ -405,18 +406,21 @@ class ClusterSpec:
                 lacking[name] = error
         if lacking:
             first = next(iter(lacking.values()))
+            other = self._other_precision(precision, model, asked=asked)
             raise LackingError(
-                f"cluster {self.name!r}: {first}{self._other_precision(precision, model)}",
+                f"cluster {self.name!r}: {first}{other}",
                 devices=tuple(dict.fromkeys(self.device_types[n].type for n in lacking)),
             )
 
-    def _other_precision(self, precision: str, model: str) -> str:
+    def _other_precision(self, precision: str, model: str, *, asked: Sequence[str]) -> str:
         """Return a possible precision if some device type has no figure for the asked one; empty if
         none would."""
         peaks = [self.device_types[name].peak or {} for name in self.type_names]
-        shared = [p for p in PRECISIONS if all(p in peak for peak in peaks)]
+        shared = [p for p in asked or PRECISIONS if all(p in peak for peak in peaks)]
         if precision in shared or not shared:
             return ""
+        if asked:
+            return f"; `precision={shared[0]}` would do"
         return f'; precision = "{shared[0]}" in the file of model {model!r} would do'
 
     def link(self, a: int, b: int) -> Link:

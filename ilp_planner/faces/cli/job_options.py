@@ -139,8 +139,12 @@ class Job:
         memory("--sharding", "What replicas divide: ZeRO 0, 1, 2, 3.", default=True),
     ] = "none"
     moments: Annotated[
-        Literal["fp32", "8bit", "paged", "paged-8bit"] | None,
-        memory("--moments", "Of Adam, as bitsandbytes can keep them.", default="fp32"),
+        Literal["fp32", "bf16", "fp8", "8bit", "paged", "paged-8bit"] | None,
+        memory(
+            "--moments",
+            "Of Adam: as Megatron-LM (bf16, fp8) and bitsandbytes can keep them.",
+            default="fp32",
+        ),
     ] = None
     rank_order: Annotated[
         Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],

@@ -206,7 +206,7 @@ def _base(
     """
     runtime, decoder = space.runtime, decoder_of(model, space.runtime)
     precision, recipe = precision_of(asked, model.precision)
-    cluster.check_figures(precision, model.name)
+    cluster.check_figures(precision, model.name, asked=runtime.search_of("precision").values)
     check_recipe(cluster, recipe)
     notes = [] if cluster.symmetric else [SLOWEST_TAKEN]
     notes += (*architecture_notes(cluster), *runtime.notes())

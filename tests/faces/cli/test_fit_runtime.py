@@ -134,3 +134,19 @@ def test_changes_of_a_file_are_said_in_its_own_keys(
     assert words
     assert [text for text in words if not re.match(own, text)] == []
     assert any(re.search(change, text) for text in words)
+
+
+@pytest.mark.parametrize(("moments", "bytes_of"), [("fp32", 8), ("bf16", 4), ("fp8", 2)])
+def test_moments_of_megatron_lm_are_counted_by_their_width(
+    ilp_plan: Command, moments: str, bytes_of: int
+) -> None:
+    """Of 8.03e9 numbers over 8 replicas; narrow ones step a copy of 2 bytes in place of 4."""
+    job = ["fit", "llama3-8b", "--gpus", "8xH100", "--sharding", "optimizer", "--moments", moments]
+    done = ilp_plan(*job, "--verdict", "--json")
+    states = json.loads(done.out)["decides"]["terms"]["optimizer"]
+    copy = 4 if moments == "fp32" else 2
+    assert states == pytest.approx(8.03e9 / 8 * (bytes_of + copy), rel=0.01)
+    refused = ilp_plan(*job, "--precision", "fp16", "--verdict")
+    assert (refused.code in (0, 6)) == (moments == "fp32")
+    said = f"--moments: found {moments} with precision fp16, expected fp32, or precision bf16; "
+    assert moments == "fp32" or said in refused.err

@@ -54,7 +54,7 @@ def jobs_of(runtime: Runtime, example: Example, asked: Constraints = ANY) -> Ite
     """Yield the jobs, but for layouts and recomputation, that a runtime tries of an example."""
     model, cluster = example.decoder, gpu_cluster(parse_gpus(example.gpus))
     base = runtime.settings(model, example.precision, cluster, example.recipe)
-    choices = runtime.choices(base, asked, cluster.device_count)
+    choices = runtime.choices(base, asked, cluster.device_count, model)
     space = megatron_space(
         model,
         cluster,

@@ -240,3 +240,15 @@ def test_no_plan_with_attention_in_8_bits_beats_the_bound() -> None:
     assert result.objective == pytest.approx(best)
     plain = runtime_problem("megatron", constraints=constraints_of(FEW), **asked)
     assert not any(one.kernels.fp8_attention for one in plain.costs.choices)  # type: ignore[attr-defined]
+
+
+@for_each(("space", "gpus"), [("megatron", "2xV100-32GB"), ("deepspeed", "2xT4"),
+                              ("torchtitan", "2xV100-32GB")])  # fmt: skip
+def test_gpus_without_bf16_are_offered_a_precision_that_the_runtime_has(
+    space: str, gpus: str
+) -> None:
+    offered = "fp32" if space == "torchtitan" else "fp16"
+    cluster = gpu_cluster(parse_gpus(gpus))
+    with pytest.raises(SpecError, match=rf" no bf16, .*; `precision={offered}` would do$"):
+        runtime_problem(space, cluster=cluster)
+    assert runtime_problem(space, cluster=cluster, precision=offered)
