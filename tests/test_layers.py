@@ -143,6 +143,7 @@ DRIVERS = tuple(
 )
 SHARED = {
     "base",
+    "climb",
     "graph_space",
     "layers",
     "objectives",

@@ -137,7 +137,7 @@ def best_transfer(
     if option.over:
         across = _best_spread(option, samples, own, to, cluster)
     else:
-        across = _best_across(option, samples, own, to, cluster)
+        across = best_across(loads_of(option, samples, own.types, cluster), to, cluster)
     if _may_pair(own, to):
         inside = _both_ways(_within(cluster, own.types[0]), max(samples) / option.tp)
         return _better(across, inside)
@@ -148,30 +148,60 @@ def best_transfer(
     return inside if lone else _better(across, inside)
 
 
-def _best_across(
-    option: GroupOption,
-    samples: Sequence[int],
-    own: GroupClass,
-    to: GroupClass,
-    cluster: ClusterSpec,
-) -> Transfer:
-    ways = []
-    place = 0
-    for kind in own.types:
+def seen_from(types: Sequence[int], to: GroupClass, cluster: ClusterSpec) -> tuple[object, ...]:
+    """Return all that `best_across` reads of a class for senders of these types: if it is equal for
+    two classes, sending to them takes as long.
+    """
+    found: list[object] = []
+    for kind in types:
+        found.append(cluster.worst_link(kind, to.types))
+        if kind not in to.apart:
+            found.append(to.within_node and to.types == (kind,))
+            others = tuple(u for u in to.types if u != kind) or (kind,)
+            found.append(cluster.worst_link(kind, others))
+    return tuple(found)
+
+
+class Load(NamedTuple):
+    """The samples that the replicas of one type send from a node that they fill. one: of a single
+    replica, if the receiver may sit where they leave devices over; else as many. fills: they leave
+    no device of some node over."""
+
+    kind: int
+    samples: int
+    one: int
+    fills: bool
+
+
+def loads_of(
+    option: GroupOption, samples: Sequence[int], types: Sequence[int], cluster: ClusterSpec
+) -> list[Load]:
+    """Return the loads of a packed group of these types."""
+    found, place = [], 0
+    for kind in types:
         count = option.replicas[kind]
         shares = sorted(samples[place : place + count])
         place += count
-        # Nodes that the sender fills, the receiver is not in.
-        alone = kind in to.apart or _fills_a_node(cluster, kind, option)
-        behind = to.within_node and to.types == (kind,) and not alone
-        if behind and len(own.types) > 1:
-            continue  # this part of the group may share the receiver's node: the others send
         full = _filled(cluster, kind, option.degree(kind))
-        if count > full and behind and _leaves_room(cluster, kind, option):
-            full = 1  # the receiver may sit where the sender's replicas leave devices over
-        load = sum(shares[:full])
+        load = one = sum(shares[:full])
+        if count > full and _leaves_room(cluster, kind, option):
+            one = shares[0]
+        found.append(Load(kind, load, one, _fills_a_node(cluster, kind, option)))
+    return found
+
+
+def best_across(loads: Sequence[Load], to: GroupClass, cluster: ClusterSpec) -> Transfer:
+    """Return the least that sending over the network can take."""
+    ways = []
+    for kind, samples, one, fills in loads:
+        # Nodes that the sender fills, the receiver is not in.
+        alone = fills or kind in to.apart
+        behind = to.within_node and to.types == (kind,) and not alone
+        if behind and len(loads) > 1:
+            continue  # this part of the group may share the receiver's node: the others send
         # Of the receiver's nodes those of the same type may be this one; of one type alone not all.
         others = to.types if alone else tuple(u for u in to.types if u != kind) or (kind,)
+        load = one if behind else samples
         ways.append(_both_ways(cluster.worst_link(kind, others), load))
     return _slowest(ways)
 

@@ -27,16 +27,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from functools import reduce
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.group_network import (
     Transfer,
+    best_across,
     best_ring,
     best_transfer,
     fits_nodes,
+    loads_of,
+    seen_from,
     shared_rings,
     stage_ring,
 )
@@ -221,6 +224,9 @@ class LayerCosts(LayerRows):
         self.uneven, self.mixed_tp, self.spread = uneven, mixed_tp, spread
         self.recomputations = known_kinds(self, recomputations)
         self._transfers: tuple[ClusterSpec | None, dict[object, Transfer]] = (None, {})
+        self._seen: dict[object, object] = {}
+        self._nonempty = np.triu(np.ones(self._gradients.shape, bool), 1)
+        self._last: tuple[object, dict[object, Any]] = (None, {})
 
     # ---- the optimiser's side -------------------------------------------------------------------
 
@@ -310,11 +316,10 @@ class LayerCosts(LayerRows):
         if any(self.too_many(key) for key in keys):
             return None
         shape = self._gradients.shape
-        nonempty = np.triu(np.ones(shape, bool), 1)
         time = reduce(np.maximum, (self.range_of("time", key) for key in keys))
         step = reduce(np.maximum, (self.range_of("step", key) for key in keys))
         ring = best_ring(option, cluster)
-        ringing = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
+        ringing = np.where(self._nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
         held = reduce(np.minimum, (self.in_flight(key) for key in keys))
         if NONE not in self.recomputations:
             held = np.zeros_like(held)
@@ -360,11 +365,11 @@ class LayerCosts(LayerRows):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the additions of sending to the next stage to u and to extra, by the cut."""
         if sum(map(bool, option.replicas)) > 1:
-            transfer = best_transfer(option, samples, to, cluster)
+            transfer = self._transfer_of_unlike(option, samples, to, cluster)
         else:
             transfer = self._transfer_of_equals(option, max(samples), to, cluster)
         seconds = transfer.latency + transfer.per_byte * self.profile.boundary
-        seconds[[0, -1]] = 0.0
+        seconds[0] = seconds[-1] = 0.0
         return seconds, np.zeros_like(seconds)
 
     def _transfer_of_equals(
@@ -372,13 +377,36 @@ class LayerCosts(LayerRows):
     ) -> Transfer:
         """Return the sending costs of replicas of one type for so many samples each, cached for
         groups of many numbers of micro-batches."""
-        if self._transfers[0] is not cluster:
-            self._transfers = (cluster, {})
+        self._begin(cluster)
         key = (option, share, to)
         known = self._transfers[1]
         if key not in known:
             known[key] = best_transfer(option, (share,) * sum(option.replicas), to, cluster)
         return known[key]
+
+    def _transfer_of_unlike(
+        self, option: GroupOption, samples: tuple[int, ...], to: GroupClass, cluster: ClusterSpec
+    ) -> Transfer:
+        """Return the sending costs of replicas of several types; the last option's are cached, as
+        many classes are the same to it."""
+        self._begin(cluster)
+        if self._last[0] != option:
+            self._last = (option, {})
+        types = tuple(kind for kind, count in enumerate(option.replicas) if count)
+        seen, known = self._seen.get((types, to)), self._last[1]
+        if seen is None:
+            seen = self._seen[types, to] = seen_from(types, to, cluster)
+        if samples not in known:
+            known[samples] = loads_of(option, samples, types, cluster)
+        if (samples, seen) not in known:
+            known[samples, seen] = best_across(known[samples], to, cluster)
+        transfer: Transfer = known[samples, seen]
+        return transfer
+
+    def _begin(self, cluster: ClusterSpec) -> None:
+        """Forget the sending costs on another cluster."""
+        if self._transfers[0] is not cluster:
+            self._transfers, self._seen, self._last = (cluster, {}), {}, (None, {})
 
     # ---- the judge's side -----------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What groups send to each other, worked out by hand, and the best links below every placement."""
 
 import dataclasses
+from itertools import combinations, product
 
 import pytest
 from hypothesis import assume, given
@@ -11,6 +12,7 @@ from ilp_planner.costs.group_network import (
     best_transfer,
     fits_nodes,
     group_class,
+    seen_from,
     stage_ring,
     stage_transfer,
 )
@@ -362,3 +364,25 @@ def test_a_ring_with_one_replica_in_a_node_has_no_hop_inside_it() -> None:
     assert ring.per_byte == pytest.approx(2 * 1 / 2 / 5e9)
     both = stage_ring(stage_of(0, 1, [(0,), (1,), (2,)], [1] * 3), cluster)
     assert both.per_byte == pytest.approx(2 * 2 / 3 / 0.5e9)
+
+
+@examples(60)
+@given(data=st.data())
+def test_classes_that_senders_see_alike_take_as_long(data: st.DataObject) -> None:
+    """To groups of several types."""
+    cluster = data.draw(clusters().filter(lambda found: len(found.type_names) > 1))
+    kinds = range(len(cluster.type_names))
+    types = tuple(sorted(data.draw(st.sets(st.sampled_from(kinds), min_size=2))))
+    counts = st.integers(1, 3)
+    replicas = tuple(data.draw(counts) if kind in types else 0 for kind in kinds)
+    option = GroupOption(data.draw(st.sampled_from((1, 2))), replicas)
+    samples = tuple(data.draw(counts) for _ in range(sum(replicas)))
+    known: dict[object, object] = {}
+    sets = [own for size in (1, 2, 3) for own in combinations(kinds, size)]
+    for own, within in product(sets, (False, True)):
+        if within and len(own) > 1:
+            continue
+        for apart in ((), *((kind,) for kind in own)):
+            to = GroupClass(own, within, apart)
+            found = best_transfer(option, samples, to, cluster)
+            assert known.setdefault(seen_from(types, to, cluster), found) == found

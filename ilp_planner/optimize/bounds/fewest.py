@@ -190,13 +190,15 @@ def prefixes(shape, times, known, slowest, ahead):  # type: ignore[no-untyped-de
 
 
 @kernel
-def open_between(shape, times, known, ahead, weight, slowest, floor, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the stages that may be part of a pipeline below `cutoff` seconds (int64 [arcs, 6]):
-    the states before and after, start, stop, number of the place, and entry in its table."""
+def open_between(shape, times, known, ahead, weight, slowest, floor, cutoff, arcs):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the stages that may be part of a pipeline below `cutoff` seconds ([arcs, 6]): the
+    states before and after, start, stop, number of the place, and entry in its table.
+
+    arcs: int32 or int64 [some, 6], room for the first ones.
+    """
     flat, offset, entries, kind, common, above, base = times
     total, behind, window, length = known
     wide = total.shape[1]
-    arcs = np.empty((1024, 6), np.int64)
     count = 0
     for u in range(shape.devices, 0, -1):
         start = shape.devices - u
@@ -245,6 +247,7 @@ def open_between(shape, times, known, ahead, weight, slowest, floor, cutoff):  #
 
 AT_ONCE = 4  # classes of micro-batches in flight whose bounds are computed together
 CHUNK = 64  # devices between two looks at the clock
+ROOM = 1024  # arcs, at first
 
 
 class Suffixes(NamedTuple):
@@ -337,18 +340,33 @@ class FewestBehind(Pipelines):
             ahead[self.devices, 0] = 0.0
         prefixes(self.shape, self.times, known, slowest, ahead)
         self.check()
-        found = open_between(self.shape, self.times, known, ahead, weight, slowest, low, cutoff)
+        wide = self.operators + 1
+        narrow = (self.devices + 1) * wide < 2**31  # there may be millions
+        room = np.empty((ROOM, 6), np.int32 if narrow else np.int64)
+        found = open_between(
+            self.shape, self.times, known, ahead, weight, slowest, low, cutoff, room
+        )
         self.check()
-        tail, head, start, stop, number, entry = found.T
+        del known, ahead
+        self.forget()
+        tail, head, start, stop, number, entry = (column.copy() for column in found.T)
+        del found
         numbers, (place,) = numbered(number)
         places = [self._place(int(number)) for number in numbers]
         tables = np.array([self._table(int(number)) for number in numbers], np.int64)
-        arcs = Arcs(tail, head, start, stop, place, entry, self.flat[tables[place] + entry])
-        wide = self.operators + 1
+        arcs = Arcs(
+            tail, head, start.astype(np.int64), stop.astype(np.int64), place.astype(number.dtype),
+            entry, self.flat[tables[place] + entry],
+        )  # fmt: skip
+        del start, stop, number, place
         self.check()
         return self.graph(
             arcs, places, weight=weight, sources=[self.devices * wide], sink=self.operators
         )
+
+    def forget(self) -> None:
+        """Free the states that reach the end."""
+        self._known = None
 
     # ---- tables of stages -----------------------------------------------------------------------
 

@@ -187,7 +187,7 @@ class OperatorPart:
         self._slowest = INFINITE
         self._fewest: FewestBehind | None = None
         self._names: list[StageKey] = []
-        self._codes = self._order = self._sorted = np.zeros(0, np.int64)
+        self._number = self._order = self._sorted = np.zeros(0, np.int64)
         self._low = 0.0
         self._work = 0.0
 
@@ -274,6 +274,8 @@ class OperatorPart:
         if bound < cutoff and not coarse and not self.counted:  # else the graph is small
             bound = self.pipelines().least_total(self.weight, cutoff, self._low, self._work)
             self.raise_bound(min(cutoff, bound), SUMS)
+        if self._fewest is not None:
+            self._fewest.forget()
 
     def _begin(self, longest: float, digits: int) -> None:
         """Forget results of stages, and examine stages up to `longest` seconds."""
@@ -322,16 +324,23 @@ class OperatorPart:
                 numbers[name] = len(self._names)
                 self._names.append(name)
             number.append(numbers[name])
-        self._codes = np.array(number, np.int64)[self.open.place] * WIDE + self.open.entry
-        self._order = np.argsort(self._codes, kind="stable")
-        self._sorted = self._codes[self._order]
-        self._numbers = numbers
+        self._number, self._numbers = np.array(number, np.int64), numbers
+        codes = self._number[self.open.place] * WIDE + self.open.entry
+        order = np.argsort(codes, kind="stable")
+        self._sorted = codes[order]
+        self._order = order.astype(self.open.entry.dtype)
         return self.open
+
+    def fold(self) -> None:
+        """Free the graph, which may have millions of stages."""
+        self.open = None
+        self._number = self._order = self._sorted = np.zeros(0, np.int64)
 
     def key(self, arc: int) -> StageKey:
         """Return the key of an arc's stage."""
-        number, entry = divmod(int(self._codes[arc]), WIDE)
-        return self._names[number]._replace(entry=entry)
+        assert self.open is not None
+        number = int(self._number[self.open.place[arc]])
+        return self._names[number]._replace(entry=int(self.open.entry[arc]))
 
     def arcs_of(self, key: StageKey) -> NDArray[np.int64]:
         """Return the arcs of stages with the same key."""
@@ -410,7 +419,7 @@ class OperatorPart:
         """Return the shortest path below `cutoff` seconds of stages with known configurations, or
         ()."""
         assert self.open is not None
-        times = np.full(self._codes.size, INFINITE)
+        times = np.full(self.open.graph.arcs, INFINITE)
         for key, way in self.stages.exact.items():
             if way.optimum.time < INFINITE:
                 times[self.arcs_of(key)] = way.optimum.time

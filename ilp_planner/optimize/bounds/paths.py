@@ -37,8 +37,8 @@ def search_paths(
     """
     order, first = graph.by_tail()
     known = (
-        graph.tail[order], graph.head[order], graph.time[order], first, graph.topological(),
-        graph.begins, graph.sink, graph.weight,
+        graph.head[order], graph.time[order], first, graph.topological(), graph.begins, graph.sink,
+        graph.weight,
     )  # fmt: skip
     most = min(cutoff, INFINITE)
     _, near, _ = _labels(*known, most, FEW, most_labels)
@@ -52,7 +52,7 @@ def search_paths(
 
 
 @kernel
-def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff, width, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def _labels(head, time, first, topological, sources, sink, weight, cutoff, width, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     nodes = first.size - 1
     # least sum and least bottleneck of a way from a source to each node
     reach_sum = np.full(nodes, INFINITE)

@@ -25,14 +25,14 @@ SPARSE = 8  # times as many values as entries: sorting the entries takes less
 
 
 def numbered(
-    *columns: NDArray[np.int64],
+    *columns: NDArray[Any],
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
     """Return the different values of all columns, ascending, and the place of each entry among
     them: as `np.unique` does by sorting, without it if values are dense.
 
     Parameters
     ----------
-    columns: int64 of any lengths, 0 and more.
+    columns: int32 or int64 of any lengths, 0 and more.
     """
     entries = sum(column.size for column in columns)
     most = max((int(column.max()) for column in columns if column.size), default=-1)
@@ -67,24 +67,26 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenStages:
-    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
+    """A stage graph, and of each arc its number in `places` and its entry in that place's table;
+    int32 or int64."""
 
     graph: StageGraph
     places: tuple[Place, ...]
-    place: NDArray[np.int64]
-    entry: NDArray[np.int64]
+    place: NDArray[Any]
+    entry: NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Arcs:
-    """Stages between states, numbered in any order; int64 [arcs], `time` in seconds."""
+    """Stages between states, numbered in any order; [arcs], `time` in seconds. start, stop: int64;
+    others int32 or int64."""
 
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
+    tail: NDArray[Any]
+    head: NDArray[Any]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
-    place: NDArray[np.int64]
-    entry: NDArray[np.int64]
+    place: NDArray[Any]
+    entry: NDArray[Any]
     time: NDArray[np.float64]
 
 

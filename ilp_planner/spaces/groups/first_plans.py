@@ -125,7 +125,7 @@ def _single(
 # ---- first plans ---------------------------------------------------------------------------------
 
 
-SECONDS, SHARE = 0.6, 0.5  # to look in, and at most that part of the time
+SECONDS, SHARE = 1.0, 0.5  # to look in, and at most that part of the time
 LONGER, STEPS = 0.05, 30_000  # part of the time for annealing a part, and changes to try
 MOST_PACKINGS = 8  # to try where links differ from node to node
 

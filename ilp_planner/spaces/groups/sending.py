@@ -73,27 +73,36 @@ def price_sending(
     own = [group_class(option, problem.cluster) for option in options]
     classes = _classes(problem, own)
     cuts = len(problem.costs.chain) + 1
-    time = np.zeros((len(options), len(classes), cuts))
-    extra = np.zeros_like(time)
+    seconds: list[list[tuple[NDArray[np.float64], NDArray[np.float64]]]] = []  # of each option
+    number = np.zeros((len(options), len(classes)), np.int64)  # among those of its option
     for o, (option, table) in enumerate(zip(options, tables, strict=True)):
         check_time()
+        different: dict[tuple[bytes, bytes], int] = {}
+        seconds.append([])
         for c, to in enumerate(classes):
-            time[o, c], extra[o, c] = sent(problem, micro_batches, option, table, to)
+            both = sent(problem, micro_batches, option, table, to)
+            number[o, c] = different.setdefault(
+                (both[0].tobytes(), both[1].tobytes()), len(different)
+            )
+            if len(different) > len(seconds[o]):
+                seconds[o].append(both)
     rows = len(options) * cuts
-    both = np.stack((time, extra), axis=1)  # [options, 2, classes, cuts]
-    flat = np.moveaxis(both, 2, 0).reshape(len(classes), 2 * rows)
     known: dict[bytes, int] = {}
-    merged = [known.setdefault(row.tobytes(), len(known)) for row in flat]
+    merged = [known.setdefault(column.tobytes(), len(known)) for column in number.T]
     first = np.array([merged.index(n) for n in range(len(known))], np.int64)
+    both_of = np.zeros((2, len(options), cuts, first.size))
+    for o, found in enumerate(seconds):
+        for n, c in enumerate(first.tolist()):
+            both_of[:, o, :, n] = found[number[o, c]]
 
     def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the least over the columns, by row, and the addition of each."""
-        by_row = np.moveaxis(seconds[:, first], 1, 2).reshape(rows, first.size)
+        by_row = seconds.reshape(rows, first.size)
         least = by_row.min(axis=1, initial=np.inf)
         return least, by_row - least[:, None]
 
-    least_time, more_time = split(time)
-    least_extra, more_extra = split(extra)
+    least_time, more_time = split(both_of[0])
+    least_extra, more_extra = split(both_of[1])
     column = dict(zip(classes, merged, strict=True))
     apart = np.arange(first.size)
     for to in classes:

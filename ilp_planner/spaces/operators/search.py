@@ -203,7 +203,12 @@ class OperatorSearch(SearchState):
 
     def refine(self, part: OperatorPart, cutoff: float) -> None:
         """Work on one part until it is closed, another one has the least bound, or a better plan
-        is found."""
+        is found; then its graph is freed."""
+        self.refine_open(part, cutoff)
+        part.fold()
+
+    def refine_open(self, part: OperatorPart, cutoff: float) -> None:
+        """Work on the graph of one part."""
         others = min((p.bound for p in self.parts if p is not part and not p.closed), default=NEVER)
         cutoff = min(cutoff, part.ceiling)
         graph = part.expand(cutoff).graph
@@ -404,6 +409,7 @@ class OperatorHunt(OperatorSearch):
             looked[part.micro_batch] = cutoff
             part.bound_by_stages(cutoff)
             self.improve(part, cutoff)
+            part.fold()
 
     def improve(self, part: OperatorPart, cutoff: float) -> None:
         """Look for plans of one part, until a few rounds have found nothing better."""

@@ -228,9 +228,10 @@ def test_stages_are_open_that_may_be_part_of_a_pipeline_below_the_cutoff() -> No
         total, behind, _ = one.found()
         known = Suffixes(total, behind, one.window, one.length)
         ahead, every, wide = forward(one), list(one.between()), one.n + 1
-        for cutoff in (15.0, 25.0, 40.0):
+        for cutoff, dtype in itertools.product((15.0, 25.0, 40.0), (np.int32, np.int64)):
             found = open_between(
                 one.shape, one.times, known, ahead, 2.0, one.slowest, 4.0, cutoff,
+                np.empty((4, 6), dtype),
             )  # fmt: skip
             expected = []
             for u, x, v, i, j, time, rest in every:
@@ -261,7 +262,8 @@ def test_more_stages_may_be_open_than_were_thought() -> None:
     ahead = np.full_like(total, INFINITE)
     ahead[-1, 0] = 0.0
     prefixes(shape, times, known, 1.0, ahead)
-    found = open_between(shape, times, known, ahead, 0.0, 1.0, 0.0, 9.0)
+    room = np.empty((1024, 6), np.int32)
+    found = open_between(shape, times, known, ahead, 0.0, 1.0, 0.0, 9.0, room)
     assert len(set(map(tuple, found.tolist()))) == len(found)
     # the first stages stop at 1 .. n - 2, from where two can go on
     assert len(found) == (n - 2) + (n - 1) * (n - 2) // 2 + (n - 2)
