@@ -2549,8 +2549,7 @@ class Job:
     stage is (its layers of each kind, those that are computed again)."""
 
     work: Any = None
-    kernels = 0  # picoseconds of a micro-batch on all ranks without messages, at least
-    least = 0, 0  # of one on all ranks, and of a layer, at least
+    least = 0, 0  # picoseconds of a micro-batch on all ranks, and of a layer, at least
     kinds: Any  # of each rank the first one with the same links
     row: Any  # the bytes of a recomputation, with several stages on each rank or one
     believed = False  # figures are those of the file, of ranks that have layers
@@ -2694,10 +2693,10 @@ class Job:
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
         if self.work is not None:
             return min(target, self.M * self.work // self.pp)
-        if self.M * self.kernels // self.pp >= target or not self.holds:
-            return target
         whole, layer = self.least
         if self.M * max(whole // self.pp, -(-self.L // self.pp) * layer) >= target:
+            return target
+        if not self.holds:
             return target
         least = [f + b for f, b, _ in self.fastest(0)]
         work = self.M * sum(map(operator.mul, least, self.all)) // self.pp
@@ -2823,14 +2822,21 @@ class Job:
         return target
 
     def even(self, v, target):
-        """Yield the layouts whose stages but the first and the last have as many layers, and none
-        of whose ranks has more than may take less than a target."""
-        stages, most = self.pp * v, (target - self.constant[1]) // (self.M * self.lightest)
-        for each in range(1, min(self.L // (stages - 2), most // v if self.pp > 2 else self.L) + 1):
-            rest, room = self.L - each * (stages - 2), most - each * (v - 1)
-            for first in range(max(0, rest - room), min(rest, room) + 1):
-                sizes = 0, first, *[each] * (stages - 2), rest - first
-                yield [*pairwise(accumulate(sizes))]
+        """Yield the layouts whose stages but the first and the last have as many layers, and whose
+        ranks may take less than a target, all layers and those before in passes of the lightest."""
+        stages, most = self.pp * v, (target - self.constant[1]) // self.lightest
+        for each in range(1, self.L // (stages - 2) + 1):
+            rest, others = self.L - each * (stages - 2), each * (v - 1)
+            if self.M * each * v * (self.pp > 2) > most:
+                return
+            for first in range(rest + 1):
+                before = first + each * (self.pp - 3)
+                took = (self.M * (first + others),
+                        (self.M * each * v + before) * (self.pp > 2),
+                        self.M * (rest - first + others) + before + each)  # fmt: skip
+                if max(took) <= most:
+                    sizes = 0, first, *[each] * (stages - 2), rest - first
+                    yield [*pairwise(accumulate(sizes))]
 
 
 class Believed(Job):
@@ -2884,11 +2890,6 @@ class Counted(Job):
         self.own = jobs.layers.settings[self.number]
         self.costs = computed(jobs.layers.job, key, self.number)
         self.memory: Table = {}
-
-    @cached_property
-    def kernels(self):  # type: ignore[override]
-        """Picoseconds of a micro-batch on all ranks without messages, at least."""
-        return ps(computed(self.costs.alone))
 
     @property
     def least(self):  # type: ignore[override]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,47 @@ def test_passes_run_as_those_of_the_planner(pp: int, count: int, virtual: int, s
     expected = iteration.simulate(order, times, blocking=virtual == 1).seconds
     run = checker.one_by_one if virtual == 1 else checker.woven
     assert run(batches, forward, backward, half) == expected
+
+
+def made_job(drawn: random.Random) -> Any:
+    """Return a job of the checker with drawn figures, of layers of one kind or two."""
+    layers, pp = drawn.randint(1, 7), drawn.randint(1, 5)
+    plans = {
+        "layers": layers, "batch": drawn.randint(1, 12), "limit": 1, "recompute": ["none"],
+        "pattern": tuple(sorted(drawn.choices((0, 1), k=layers)) if drawn.random() < 0.5 else
+                         (*(drawn.randint(0, 1) for _ in range(layers - 1)), 0)),
+    }  # fmt: skip
+    job: Any = checker.Job(plans, (1, 1, 1, 0, 1, min(pp, layers + 2), 1, 0), 0)
+    count, most = max(plans["pattern"]) + 1, drawn.choice((1, 5, 40))
+    layer = (1, 9), (1, 9), (0, 0)
+    rows = [[drawn.randint(*x) for x in ((0, most),) * 4 + layer * count] for _ in range(2)]
+    job.kinds = [0 if 2 * r < job.pp else job.pp // 2 for r in range(job.pp)]
+    job.chain = [[rows[kind > 0] for kind in job.kinds]] * 2
+    job.sync = [[[drawn.randint(0, 9) for _ in range(3 + count)]] * job.pp] * 2
+    job.sends = [[drawn.choice((0, 2, 6)) for _ in range(job.pp)]] * 2
+    job.constant, job.lightest = (0, 0), 2
+    job.lightest = min(f + b for f, b, _ in job.fastest(0))
+    return job
+
+
+@given(SEEDS)
+@examples(60, more=2000)
+def test_ranks_that_take_all_they_can_come_as_far_as_any_cut(seed: int) -> None:
+    drawn = random.Random(seed)
+    job = made_job(drawn)
+    cuts, least = checker.Cuts(job, 1, "first"), math.inf
+    ends = range(job.L + 1)
+    for inner in combinations_with_replacement(ends, job.pp - 1):
+        places = [*pairwise((0, *inner, job.L))]
+        if any(a == b for a, b in places[1:-1]):
+            continue
+        stages = [job.stage(*place) for place in places]
+        bound = cuts.whole(stages, 0)
+        assert bound <= job.seconds(stages, 0)
+        least = min(least, bound)
+    if least < math.inf:
+        assert job.reaches(0, least + 1)
+        assert job.reaches(0, least + drawn.randint(2, 50))
 
 
 # ---- mistakes of the planner ---------------------------------------------------------------------
