@@ -2279,6 +2279,7 @@ REMAINDERS = ("first", "last", "alone")
 LOOKS_OF_CUTS = 3_000  # partial layouts of a variant, at most
 SIMULATED = 400_000  # passes of a variant's pipelines, at most
 PASSES = 4  # of embedding and output
+MOST_STAGED = 256  # ranks of a pipeline
 BYTE, MORE = 1 << 20, 64  # parts of a byte in which memory is counted; bytes that a limit is up
 CONTEXT, COMMUNICATOR = 600 * MIB, 250 * MIB  # outside of PyTorch: always, for a group of ranks
 BLOCK, UNIFORM = "block", "uniform "  # the first layers of stages are computed again
@@ -2709,24 +2710,8 @@ class Job:
         if not self.plain[1] and self.most == 1:
             return target
         for way in (*self.plans["recompute"], *[1] * (self.plans["blocks"] and self.L > 1)):
-            if self.anyhow(way) < target:
-                target = self.variants(way, target)
+            target = self.variants(way, target)
         return target
-
-    def anyhow(self, way):
-        """Bound all schedules and layouts by the rank with most work."""
-        ranks, count = {*self.alike}, -(-self.L // self.pp)
-        few = min(self.L, way) if isinstance(way, int) else self.L
-        least = self.fastest(way)
-        each, again = min(f + b for f, b, _ in least), min(x[2] for x in least)
-        rest = count * each + min(count, few) * again
-        fullest = min(self.M * (sum(self.each(r, way)[0]) + rest) + count * min(self.sync[1][r][3:])
-                      + self.synced(r, [0] * len(least)) for r in ranks)  # fmt: skip
-        layers = sum(n * (f + b) for n, (f, b, _) in zip(self.all, least, strict=True))
-        more = sum(n * x[2] for n, x in zip(self.all, least, strict=True))
-        layers += few * again if isinstance(way, int) else more
-        edges = sum(sum(self.each(r, way)[0]) for r in {0, self.pp - 1})
-        return max(fullest, self.M * (layers + edges) // self.pp) + self.constant[1]
 
     def fastest(self, way):
         """Return (forward, backward, once more) of a layer of each kind on the fastest rank."""
@@ -2759,11 +2744,11 @@ class Job:
 
     def variants(self, way, target):
         """Bound 1F1B and interleaved 1F1B with a recomputation."""
-        if self.pp > 256:
-            raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         allowed = self.plans["only"].get("virtual_stages")
         stages = [(1, 1)] * (self.plain[1] and self.reaches(way, target))
         stages += [(2, self.most)] * (self.most > 1)
+        if stages and self.pp > MOST_STAGED:
+            raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         while stages:
             few, many = stages.pop()
             if allowed and not allowed.intersection(range(few, many + 1)):
