@@ -2279,6 +2279,7 @@ REMAINDERS = ("first", "last", "alone")
 LOOKS_OF_CUTS = 3_000  # partial layouts of a variant, at most
 SIMULATED = 400_000  # passes of a variant's pipelines, at most
 PASSES = 4  # of embedding and output
+MOST_STAGED = 256  # ranks of a pipeline
 BYTE, MORE = 1 << 20, 64  # parts of a byte in which memory is counted; bytes that a limit is up
 CONTEXT, COMMUNICATOR = 600 * MIB, 250 * MIB  # outside of PyTorch: always, for a group of ranks
 BLOCK, UNIFORM = "block", "uniform "  # the first layers of stages are computed again
@@ -2549,8 +2550,7 @@ class Job:
     stage is (its layers of each kind, those that are computed again)."""
 
     work: Any = None
-    kernels = 0  # picoseconds of a micro-batch on all ranks without messages, at least
-    least = 0, 0  # of one on all ranks, and of a layer, at least
+    least = 0, 0  # picoseconds of a micro-batch on all ranks, and of a layer, at least
     kinds: Any  # of each rank the first one with the same links
     row: Any  # the bytes of a recomputation, with several stages on each rank or one
     believed = False  # figures are those of the file, of ranks that have layers
@@ -2694,10 +2694,10 @@ class Job:
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
         if self.work is not None:
             return min(target, self.M * self.work // self.pp)
-        if self.M * self.kernels // self.pp >= target or not self.holds:
-            return target
         whole, layer = self.least
         if self.M * max(whole // self.pp, -(-self.L // self.pp) * layer) >= target:
+            return target
+        if not self.holds:
             return target
         least = [f + b for f, b, _ in self.fastest(0)]
         work = self.M * sum(map(operator.mul, least, self.all)) // self.pp
@@ -2710,24 +2710,8 @@ class Job:
         if not self.plain[1] and self.most == 1:
             return target
         for way in (*self.plans["recompute"], *[1] * (self.plans["blocks"] and self.L > 1)):
-            if self.anyhow(way) < target:
-                target = self.variants(way, target)
+            target = self.variants(way, target)
         return target
-
-    def anyhow(self, way):
-        """Bound all schedules and layouts by the rank with most work."""
-        ranks, count = {*self.alike}, -(-self.L // self.pp)
-        few = min(self.L, way) if isinstance(way, int) else self.L
-        least = self.fastest(way)
-        each, again = min(f + b for f, b, _ in least), min(x[2] for x in least)
-        rest = count * each + min(count, few) * again
-        fullest = min(self.M * (sum(self.each(r, way)[0]) + rest) + count * min(self.sync[1][r][3:])
-                      + self.synced(r, [0] * len(least)) for r in ranks)  # fmt: skip
-        layers = sum(n * (f + b) for n, (f, b, _) in zip(self.all, least, strict=True))
-        more = sum(n * x[2] for n, x in zip(self.all, least, strict=True))
-        layers += few * again if isinstance(way, int) else more
-        edges = sum(sum(self.each(r, way)[0]) for r in {0, self.pp - 1})
-        return max(fullest, self.M * (layers + edges) // self.pp) + self.constant[1]
 
     def fastest(self, way):
         """Return (forward, backward, once more) of a layer of each kind on the fastest rank."""
@@ -2760,11 +2744,11 @@ class Job:
 
     def variants(self, way, target):
         """Bound 1F1B and interleaved 1F1B with a recomputation."""
-        if self.pp > 256:
-            raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         allowed = self.plans["only"].get("virtual_stages")
         stages = [(1, 1)] * (self.plain[1] and self.reaches(way, target))
         stages += [(2, self.most)] * (self.most > 1)
+        if stages and self.pp > MOST_STAGED:
+            raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         while stages:
             few, many = stages.pop()
             if allowed and not allowed.intersection(range(few, many + 1)):
@@ -2823,14 +2807,21 @@ class Job:
         return target
 
     def even(self, v, target):
-        """Yield the layouts whose stages but the first and the last have as many layers, and none
-        of whose ranks has more than may take less than a target."""
-        stages, most = self.pp * v, (target - self.constant[1]) // (self.M * self.lightest)
-        for each in range(1, min(self.L // (stages - 2), most // v if self.pp > 2 else self.L) + 1):
-            rest, room = self.L - each * (stages - 2), most - each * (v - 1)
-            for first in range(max(0, rest - room), min(rest, room) + 1):
-                sizes = 0, first, *[each] * (stages - 2), rest - first
-                yield [*pairwise(accumulate(sizes))]
+        """Yield the layouts whose stages but the first and the last have as many layers, and whose
+        ranks may take less than a target, all layers and those before in passes of the lightest."""
+        stages, most = self.pp * v, (target - self.constant[1]) // self.lightest
+        for each in range(1, self.L // (stages - 2) + 1):
+            rest, others = self.L - each * (stages - 2), each * (v - 1)
+            if self.M * each * v * (self.pp > 2) > most:
+                return
+            for first in range(rest + 1):
+                before = first + each * (self.pp - 3)
+                took = (self.M * (first + others),
+                        (self.M * each * v + before) * (self.pp > 2),
+                        self.M * (rest - first + others) + before + each)  # fmt: skip
+                if max(took) <= most:
+                    sizes = 0, first, *[each] * (stages - 2), rest - first
+                    yield [*pairwise(accumulate(sizes))]
 
 
 class Believed(Job):
@@ -2884,11 +2875,6 @@ class Counted(Job):
         self.own = jobs.layers.settings[self.number]
         self.costs = computed(jobs.layers.job, key, self.number)
         self.memory: Table = {}
-
-    @cached_property
-    def kernels(self):  # type: ignore[override]
-        """Picoseconds of a micro-batch on all ranks without messages, at least."""
-        return ps(computed(self.costs.alone))
 
     @property
     def least(self):  # type: ignore[override]

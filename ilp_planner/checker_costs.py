@@ -1428,15 +1428,6 @@ class JobCosts:
         own, name = (self, name) if isinstance(name, str) else (self.layers[name], "layer")
         return self.costs.once((*own.own, name, routes), lambda: own._element(name, rank))
 
-    def alone(self):
-        """Return the seconds of a micro-batch through all elements if messages take no time."""
-        return self.costs.once((*self.own, "alone"), lambda: sum(
-            times * sum(sum(self.costs.seconds(kernel, self.s.precision) for kernel in kernels)
-                        for _, *ways in work for kernels in ways)
-            for times, work in ((1, self.embedding_work()), (1, self.output_work()), *(
-                (self.costs.pattern.count(kind), own.layer_work())
-                for kind, own in enumerate(self.layers)))))  # fmt: skip
-
     def least(self):
         """Return the seconds of a micro-batch through all elements, and of a layer, on the fastest
         ranks, without waits for what replicas share."""

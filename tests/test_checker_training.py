@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,47 @@ def test_passes_run_as_those_of_the_planner(pp: int, count: int, virtual: int, s
     assert run(batches, forward, backward, half) == expected
 
 
+def made_job(drawn: random.Random) -> Any:
+    """Return a job of the checker with drawn figures, of layers of one kind or two."""
+    layers, pp = drawn.randint(1, 7), drawn.randint(1, 5)
+    plans = {
+        "layers": layers, "batch": drawn.randint(1, 12), "limit": 1, "recompute": ["none"],
+        "pattern": tuple(sorted(drawn.choices((0, 1), k=layers)) if drawn.random() < 0.5 else
+                         (*(drawn.randint(0, 1) for _ in range(layers - 1)), 0)),
+    }  # fmt: skip
+    job: Any = checker.Job(plans, (1, 1, 1, 0, 1, min(pp, layers + 2), 1, 0), 0)
+    count, most = max(plans["pattern"]) + 1, drawn.choice((1, 5, 40))
+    layer = (1, 9), (1, 9), (0, 0)
+    rows = [[drawn.randint(*x) for x in ((0, most),) * 4 + layer * count] for _ in range(2)]
+    job.kinds = [0 if 2 * r < job.pp else job.pp // 2 for r in range(job.pp)]
+    job.chain = [[rows[kind > 0] for kind in job.kinds]] * 2
+    job.sync = [[[drawn.randint(0, 9) for _ in range(3 + count)]] * job.pp] * 2
+    job.sends = [[drawn.choice((0, 2, 6)) for _ in range(job.pp)]] * 2
+    job.constant, job.lightest = (0, 0), 2
+    job.lightest = min(f + b for f, b, _ in job.fastest(0))
+    return job
+
+
+@given(SEEDS)
+@examples(60, more=2000)
+def test_ranks_that_take_all_they_can_come_as_far_as_any_cut(seed: int) -> None:
+    drawn = random.Random(seed)
+    job = made_job(drawn)
+    cuts, least = checker.Cuts(job, 1, "first"), math.inf
+    ends = range(job.L + 1)
+    for inner in combinations_with_replacement(ends, job.pp - 1):
+        places = [*pairwise((0, *inner, job.L))]
+        if any(a == b for a, b in places[1:-1]):
+            continue
+        stages = [job.stage(*place) for place in places]
+        bound = cuts.whole(stages, 0)
+        assert bound <= job.seconds(stages, 0)
+        least = min(least, bound)
+    if least < math.inf:
+        assert job.reaches(0, least + 1)
+        assert job.reaches(0, least + drawn.randint(2, 50))
+
+
 # ---- mistakes of the planner ---------------------------------------------------------------------
 
 
@@ -221,11 +263,16 @@ def test_false_claims_of_a_planner_with_a_mistake_are_noticed(seed: int) -> None
 # ---- edits ---------------------------------------------------------------------------------------
 
 
+def small(seed: int = 0) -> tuple[Record, float, Problem[Any]]:
+    """Return a file, the optimum of its instance, and the instance: of layers of one kind, or of
+    two for odd seeds."""
+    return _small(("dense", "latent")[seed % 2])
+
+
 @cache
-def small() -> tuple[Record, float, Problem[Any]]:
-    """Return a file, the optimum of its instance, and the instance."""
+def _small(model: str) -> tuple[Record, float, Problem[Any]]:
     problem = runtime_problem(
-        "megatron", cluster=small_cluster(1, 4), global_batch=8, memory_limit=int(1.3 * GIB)
+        "megatron", model, cluster=small_cluster(1, 4), global_batch=8, memory_limit=int(1.3 * GIB)
     )
     found = record_of(problem)
     assert found is not None
@@ -235,7 +282,7 @@ def small() -> tuple[Record, float, Problem[Any]]:
 @given(SEEDS)
 @examples(60, more=1000)
 def test_no_edit_of_the_set_proves_more_without_a_word(seed: int) -> None:
-    record, optimum, _ = small()
+    record, optimum, _ = small(seed)
     drawn = random.Random(seed)
     found = edited(record, drawn, (*PROOF, "set"))
     found["certificate"]["independent"]["bound_s"] = optimum * drawn.choice((1, 1.01, 2))
@@ -257,7 +304,7 @@ def told_of_set(record: Record) -> dict[str, str]:
 @examples(20, more=200)
 def test_no_degrees_can_be_left_out(seed: int) -> None:
     """Every one decides: a record that is gone is missed or counted."""
-    record, _, _ = small()
+    record, _, _ = small(seed)
     proof = json.loads(json.dumps(record["certificate"]["independent"]))
     proof["cases"].pop(random.Random(seed).randrange(len(proof["cases"])))
     with pytest.raises(checker.RefusedError, match="of the set are missing"):
@@ -267,7 +314,7 @@ def test_no_degrees_can_be_left_out(seed: int) -> None:
 @given(SEEDS)
 @examples(60, more=1000)
 def test_an_edited_plan_is_legal_only_if_the_judge_says_so(seed: int) -> None:
-    record, _, problem = small()
+    record, _, problem = small(seed)
     found = edited(record, random.Random(seed), ("plan", "stages"))
     assert_judged_alike(found, problem)
 
@@ -290,7 +337,7 @@ def test_a_plan_with_large_numbers_takes_no_memory(key: str) -> None:
 @given(SEEDS)
 @examples(60, more=1000)
 def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
-    assert_said_in_lines(edited(small()[0], random.Random(seed)))
+    assert_said_in_lines(edited(small(seed)[0], random.Random(seed)))
 
 
 # ---- what has no proof ---------------------------------------------------------------------------

@@ -20,9 +20,9 @@ Record = dict[str, Any]
 CLUSTERS = ((1, 2), (2, 1), (1, 2), (2, 2), (1, 4))  # nodes, devices of each
 LINKS, MEMORY = (1e9, 2e10, 2e11), (1.0, 1.2, 1.6, 2.0, 9.0)
 MODELS = {
-    "megatron": ("dense", "grouped", "experts"),
-    "torchtitan": ("dense", "grouped", "experts"),
-    "deepspeed": ("dense", "experts"),
+    "megatron": ("dense", "grouped", "experts", "latent"),  # the last one with a dense layer first
+    "torchtitan": ("dense", "grouped", "experts", "latent"),
+    "deepspeed": ("dense", "experts", "latent"),
 }
 ASKED = {"megatron": FEW, "torchtitan": {"schedule": "1f1b"}, "deepspeed": {}}
 METIS_SEEDS = {"groups": (0, 1), "metis": (2,)}  # of `drawn_problem`: seeds modulo 3
