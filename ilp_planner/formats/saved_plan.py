@@ -123,7 +123,7 @@ def saved_result(
     proof = {}
     aim = result.aim
     if independent is None:
-        independent = problem.space.proves_in_passing
+        independent = problem.space.proves_in_passing(problem)
     if independent and (aim is None or aim.usual) and math.isfinite(result.bound):
         sets = () if aim is None else aim.sets
         nodes = sorted({sum(one.counts) for one in sets if one.covered})

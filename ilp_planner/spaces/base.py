@@ -45,8 +45,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     problem that is searched; of a peer's space they may not, as the peer uses all.
     graded: some plans are plainer than others (`plainness`). part_key: the key of a part's name in
     certificates; proof_keys: their further keys besides the bound and its proof, each with the keys
-    of its entries. proves_in_passing: the proof for the checker is made in little of a search's
-    time; otherwise where somebody asks for it.
+    of its entries.
     """
 
     name: ClassVar[str]
@@ -55,7 +54,6 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     idles: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = True
     graded: ClassVar[bool] = False
-    proves_in_passing: ClassVar[bool] = True
     part_key: ClassVar[str] = "part"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
@@ -207,6 +205,11 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def last_problem(self, search: AnySearch, plan: Plan[Any]) -> LastProblem | None:
         """Return the residual problem of the part that holds a legal plan, up to the plan; None if
         its integer program is too large, or there is none."""
+
+    def proves_in_passing(self, problem: Problem[AnyCosts]) -> bool:
+        """Tell whether `independent_proof` is made in little of a search's time; otherwise it is
+        made where somebody asks for it."""
+        return True
 
     def independent_proof(
         self,
