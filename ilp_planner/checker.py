@@ -2147,34 +2147,41 @@ class Chain:
     def boxes(self, stages, low, high, target):
         """Return a bound on plans below the target whose figures are from low to high: boxes of
         these are split, the one with the least bound first, until labels settle them."""
-        heap: list[Any] = [(0, 0, low, high, stages)]
+        heap: list[Any] = [(0, 0, low, high, stages, range(len(self.priced)))]
         serial, left, best = 0, STAGES, target
         while heap and heap[0][0] < best and left > 0:
-            least, _, low, high, stages = heapq.heappop(heap)
-            bound = -NEVER * NEVER
-            for one in self.priced:  # each leaves stages out; labels have the one that bounds best
+            least, _, low, high, stages, near = heapq.heappop(heap)
+            bound = least
+            for one in self.priced:  # each leaves stages out
                 found, stages, high = self.left(stages, low, high, *one, best)
-                if found > bound:
-                    bound, (priced, budget) = found, one
-                if bound >= best:
+                bound = max(bound, found)
+                if not stages:
                     break
             size = sum(map(len, stages))
             left -= size + 1
             spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
             wide, exact = [x * SPLITS > target for x in spread], bound >= best
             if not (exact or (wide[0] and size > FEW)):
-                looks = LOOKS[0 if any(wide) else 1]
-                found, exact = self.labels(stages, low, high, priced, budget, best, looks)
-                bound, left = max(bound, found), left - size
-            bound = max(bound, least)
+                tried, looks = list[Any](), LOOKS[0 if any(wide) else 1]
+                for n in near:
+                    found, exact = self.labels(stages, low, high, *self.priced[n], best, 1)
+                    tried.append((found, n))
+                    bound, left = max(bound, found), left - size - LOOKS[0]
+                    if exact:
+                        break
+                else:
+                    n = max(tried)[1]
+                    near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
+                    found, exact = self.labels(stages, low, high, *self.priced[n], best, looks)
+                    bound, left = max(bound, found), left - size - LOOKS[0]
             if exact or not any(wide):
                 best = min(best, bound)
                 continue
             d = 0 if wide[0] and size > FEW else spread.index(max(spread))
             middle, serial = (low[d] + high[d]) // 2, serial + 2
             below, above = (*high[:d], middle, *high[d + 1 :]), (*low[:d], middle, *low[d + 1 :])
-            heapq.heappush(heap, (bound, serial, low, below, stages))
-            heapq.heappush(heap, (bound, serial + 1, above, high, stages))
+            heapq.heappush(heap, (bound, serial, low, below, stages, near))
+            heapq.heappush(heap, (bound, serial + 1, above, high, stages, near))
         return min(best, heap[0][0]) if heap else best
 
     def left(self, stages, low, high, priced, budget, target):
