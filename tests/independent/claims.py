@@ -92,6 +92,8 @@ def _is_true_of_plan(instance: Instance, record: Record) -> bool:
     except PlannerError:
         return False
     said = record["evaluation"]
+    if len(said["stages"]) != len(truth.stages):
+        return False
     pairs = [(truth.iteration_time, said["iteration_time_s"]),
              (truth.iteration_time, record["result"]["objective_s"])]  # fmt: skip
     for one, stage in zip(truth.stages, said["stages"], strict=True):
