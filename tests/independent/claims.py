@@ -74,6 +74,8 @@ def outcome(space: str, seed: int, record: Record) -> str:
     proof = record["certificate"]["independent"]
     if not proof:
         return UNFILED
+    asked = {"space": instance.problem.space.name, "cost_model": instance.problem.costs.name}
+    record = {**record, "inputs": asked}  # as a saved plan has them, of the request
     said = _said(record, right)
     if said != MISSED:
         return said
