@@ -1613,7 +1613,7 @@ class Layers:
         zero = [Fraction(0)] * L
         for r, (kind, x) in enumerate(zip(leads, shares, strict=True)):
             limit = min(self.plans["limits"][k] for k in types[r * tp : (r + 1) * tp])
-            mib = self._mib(kind, tp, x if uniform else halves(x)[0]) if x else zero
+            mib = self._of("mib", kind, tp, x if uniform else halves(x)[0]) if x else zero
             memory.append(
                 (NEVER if self.plans["summed"] else limit, [m * MIB for m in mib], zero, zero)
             )
@@ -1623,7 +1623,7 @@ class Layers:
                 size = len(ranks) // dp
                 split = self._metis_shares([ranks[r * size] for r in range(dp)], tp, S)
                 parts = [part for x in split or () for part in halves(x)]
-            wanted = [self._mib(ranks[0], tp, part) for part in parts]
+            wanted = [self._of("mib", ranks[0], tp, part) for part in parts]
             if None in wanted or not parts:
                 return
             limit = sum(self.plans["limits"][k] for k in types) - Fraction(MIB, 1000)
@@ -1635,7 +1635,7 @@ class Layers:
         inner = self.parameters[1]
         sizes = [self.parameters[0], *[inner] * (L - 2), self.parameters[-1]]
         step = [self.optimizer / tp / L / 1000] * L
-        sync = [self._sync(kind, tp, mean) for kind in {*types}]
+        sync = [self._of("sync", kind, tp, mean) for kind in {*types}]
         use = [0] * len(self.plans["types"])
         for kind in types:
             use[kind] += 1
@@ -1647,7 +1647,7 @@ class Layers:
         found = self._made(
             name, by_kind, use, rows={"none": (loads, [], memory)}, mean=mean,
             peaks=[(Fraction(0), [[ring * x for x in sizes]]), (Fraction(0), [step])],
-            end=None if None in sync else max(sync),
+            end=None if None in sync else max(sync) / 1000,
         )  # fmt: skip
         if span:
             found = found._replace(state=(found.kinds, False, span[0]), use=(), after=span[1])
@@ -1673,15 +1673,10 @@ class Layers:
             samples[r] += 1
         return samples
 
-    def _mib(self, kind, tp, samples):
+    def _of(self, what, kind, tp, samples):
         pair = self.pairs.get((kind, tp), {"samples": []})
         known = pair["samples"]
-        return pair["mib"][known.index(samples)] if samples in known else None
-
-    def _sync(self, kind, tp, samples):
-        pair = self.pairs.get((kind, tp), {"samples": []})
-        known = pair["samples"]
-        return pair["sync"][known.index(samples)] / 1000 if samples in known else None
+        return pair[what][known.index(samples)] if samples in known else None
 
     # ---- messages
 
@@ -3723,6 +3718,8 @@ def read_cases(records, plans):
             if len(row) != 1 + width:
                 raise RefusedError(f"prices: expected [longest stage, {width} prices]")
             prices.append((row[0] * Q, *row[1:]))
+        if len(prices) >= MOST_PRICES:
+            raise RefusedError(f"prices: found {len(prices)}, expected at most {MOST_PRICES - 1}")
         if B in found:
             raise RefusedError(f"cases: {B} micro-batches twice")
         found[B] = several, sorted(prices)
