@@ -2159,15 +2159,17 @@ class Chain:
             if not (exact or (wide[0] and size > FEW)):
                 tried, looks = list[Any](), LOOKS[0 if any(wide) else 1]
                 for n in near:
-                    found, exact = self.labels(stages, low, high, *self.priced[n], best, 1)
+                    priced, budget = self.priced[n]
+                    found, exact = self.labels(stages, low, high, priced, budget, best, 1)
                     tried.append((found, n))
                     bound, left = max(bound, found), left - size - LOOKS[0]
                     if exact:
                         break
                 else:
                     n = max(tried)[1]
+                    priced, budget = self.priced[n]
                     near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
-                    found, exact = self.labels(stages, low, high, *self.priced[n], best, looks)
+                    found, exact = self.labels(stages, low, high, priced, budget, best, looks)
                     bound, left = max(bound, found), left - size - LOOKS[0]
             if exact or not any(wide):
                 best = min(best, bound)
