@@ -1613,7 +1613,7 @@ class Layers:
         zero = [Fraction(0)] * L
         for r, (kind, x) in enumerate(zip(leads, shares, strict=True)):
             limit = min(self.plans["limits"][k] for k in types[r * tp : (r + 1) * tp])
-            mib = self._mib(kind, tp, x if uniform else halves(x)[0]) if x else zero
+            mib = self._of("mib", kind, tp, x if uniform else halves(x)[0]) if x else zero
             memory.append(
                 (NEVER if self.plans["summed"] else limit, [m * MIB for m in mib], zero, zero)
             )
@@ -1623,7 +1623,7 @@ class Layers:
                 size = len(ranks) // dp
                 split = self._metis_shares([ranks[r * size] for r in range(dp)], tp, S)
                 parts = [part for x in split or () for part in halves(x)]
-            wanted = [self._mib(ranks[0], tp, part) for part in parts]
+            wanted = [self._of("mib", ranks[0], tp, part) for part in parts]
             if None in wanted or not parts:
                 return
             limit = sum(self.plans["limits"][k] for k in types) - Fraction(MIB, 1000)
@@ -1635,7 +1635,7 @@ class Layers:
         inner = self.parameters[1]
         sizes = [self.parameters[0], *[inner] * (L - 2), self.parameters[-1]]
         step = [self.optimizer / tp / L / 1000] * L
-        sync = [self._sync(kind, tp, mean) for kind in {*types}]
+        sync = [self._of("sync", kind, tp, mean) for kind in {*types}]
         use = [0] * len(self.plans["types"])
         for kind in types:
             use[kind] += 1
@@ -1647,7 +1647,7 @@ class Layers:
         found = self._made(
             name, by_kind, use, rows={"none": (loads, [], memory)}, mean=mean,
             peaks=[(Fraction(0), [[ring * x for x in sizes]]), (Fraction(0), [step])],
-            end=None if None in sync else max(sync),
+            end=None if None in sync else max(sync) / 1000,
         )  # fmt: skip
         if span:
             found = found._replace(state=(found.kinds, False, span[0]), use=(), after=span[1])
@@ -1673,15 +1673,10 @@ class Layers:
             samples[r] += 1
         return samples
 
-    def _mib(self, kind, tp, samples):
+    def _of(self, what, kind, tp, samples):
         pair = self.pairs.get((kind, tp), {"samples": []})
         known = pair["samples"]
-        return pair["mib"][known.index(samples)] if samples in known else None
-
-    def _sync(self, kind, tp, samples):
-        pair = self.pairs.get((kind, tp), {"samples": []})
-        known = pair["samples"]
-        return pair["sync"][known.index(samples)] / 1000 if samples in known else None
+        return pair[what][known.index(samples)] if samples in known else None
 
     # ---- messages
 
@@ -2147,34 +2142,43 @@ class Chain:
     def boxes(self, stages, low, high, target):
         """Return a bound on plans below the target whose figures are from low to high: boxes of
         these are split, the one with the least bound first, until labels settle them."""
-        heap: list[Any] = [(0, 0, low, high, stages)]
+        heap: list[Any] = [(0, 0, low, high, stages, range(len(self.priced)))]
         serial, left, best = 0, STAGES, target
         while heap and heap[0][0] < best and left > 0:
-            least, _, low, high, stages = heapq.heappop(heap)
-            bound = -NEVER * NEVER
-            for one in self.priced:  # each leaves stages out; labels have the one that bounds best
+            least, _, low, high, stages, near = heapq.heappop(heap)
+            bound = least
+            for one in self.priced:  # each leaves stages out
                 found, stages, high = self.left(stages, low, high, *one, best)
-                if found > bound:
-                    bound, (priced, budget) = found, one
-                if bound >= best:
+                bound = max(bound, found)
+                if not stages:
                     break
             size = sum(map(len, stages))
             left -= size + 1
             spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
             wide, exact = [x * SPLITS > target for x in spread], bound >= best
             if not (exact or (wide[0] and size > FEW)):
-                looks = LOOKS[0 if any(wide) else 1]
-                found, exact = self.labels(stages, low, high, priced, budget, best, looks)
-                bound, left = max(bound, found), left - size
-            bound = max(bound, least)
+                tried, looks = list[Any](), LOOKS[0 if any(wide) else 1]
+                for n in near:
+                    priced, budget = self.priced[n]
+                    found, exact = self.labels(stages, low, high, priced, budget, best, 1)
+                    tried.append((found, n))
+                    bound, left = max(bound, found), left - size - LOOKS[0]
+                    if exact:
+                        break
+                else:
+                    n = max(tried)[1]
+                    priced, budget = self.priced[n]
+                    near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
+                    found, exact = self.labels(stages, low, high, priced, budget, best, looks)
+                    bound, left = max(bound, found), left - size - LOOKS[0]
             if exact or not any(wide):
                 best = min(best, bound)
                 continue
             d = 0 if wide[0] and size > FEW else spread.index(max(spread))
             middle, serial = (low[d] + high[d]) // 2, serial + 2
             below, above = (*high[:d], middle, *high[d + 1 :]), (*low[:d], middle, *low[d + 1 :])
-            heapq.heappush(heap, (bound, serial, low, below, stages))
-            heapq.heappush(heap, (bound, serial + 1, above, high, stages))
+            heapq.heappush(heap, (bound, serial, low, below, stages, near))
+            heapq.heappush(heap, (bound, serial + 1, above, high, stages, near))
         return min(best, heap[0][0]) if heap else best
 
     def left(self, stages, low, high, priced, budget, target):
@@ -3716,6 +3720,8 @@ def read_cases(records, plans):
             if len(row) != 1 + width:
                 raise RefusedError(f"prices: expected [longest stage, {width} prices]")
             prices.append((row[0] * Q, *row[1:]))
+        if len(prices) >= MOST_PRICES:
+            raise RefusedError(f"prices: found {len(prices)}, expected at most {MOST_PRICES - 1}")
         if B in found:
             raise RefusedError(f"cases: {B} micro-batches twice")
         found[B] = several, sorted(prices)

@@ -145,6 +145,16 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
         assert proved(proof) <= optimum
 
 
+def test_more_prices_than_a_case_may_have_are_refused() -> None:
+    proof = proof_of(brute.random_problem(7, links="pairs"), 1.0)
+    case = proof["cases"][0]
+    case["prices"] = case["prices"][:1] * 32
+    checker.opened(read(proof))
+    case["prices"] = case["prices"][:1] * 33
+    with pytest.raises(checker.RefusedError, match="prices: found 33, expected at most 32"):
+        checker.opened(read(proof))
+
+
 # ---- another language ----------------------------------------------------------------------------
 
 

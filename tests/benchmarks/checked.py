@@ -39,6 +39,10 @@ NATIVE = {
     "native resnet 2B, 4": "wide-resnet-2b --cluster v100-32gb-1x4",
     "native t5 770M, 4": "t5-770m --cluster v100-32gb-1x4",
 }
+LAYERS = {
+    "native gpt 1.3B, 12 V100 + 4 T4, --space groups": "gpt3-1.3b --cluster mixed-v100-t4 "
+    "--space groups --global-batch-size 256",
+}  # fmt: skip
 JOBS = {  # of the README, and of other runtimes
     "Qwen3 14B, 16 H100, batch 128, one stage per rank": "Qwen/Qwen3-14B --gpus 16xH100 "
     "--global-batch-size 128 --virtual-stages 1 --prefer-plain 0",
@@ -80,7 +84,8 @@ METIS = {f"Metis, {case.name}, --space {space}": (case, space)
 
 def kept() -> Kept:
     """Return what is known of the cases."""
-    return Kept("checked", [*(case.name for case in CASES), *NATIVE, *METIS, *JOBS, *PLANNED])
+    names = [*(case.name for case in CASES), *NATIVE, *LAYERS, *METIS, *JOBS, *PLANNED]
+    return Kept("checked", names)
 
 
 def commands() -> dict[str, Callable[[Path], list[str]]]:
@@ -96,7 +101,8 @@ def commands() -> dict[str, Callable[[Path], list[str]]]:
         found[name] = lambda _, words=words: words
     if SAMPLES.exists():
         found |= {name: lambda folder, one=one: _metis(folder, *one) for name, one in METIS.items()}
-    found |= {name: lambda _, text=text: text.split() for name, text in JOBS.items()}
+    asked = {**LAYERS, **JOBS}
+    found |= {name: lambda _, text=text: text.split() for name, text in asked.items()}
     return found | {
         name: lambda folder, case=case: _planned(folder, case) for name, case in PLANNED.items()
     }

@@ -74,6 +74,8 @@ def outcome(space: str, seed: int, record: Record) -> str:
     proof = record["certificate"]["independent"]
     if not proof:
         return UNFILED
+    asked = {"space": instance.problem.space.name, "cost_model": instance.problem.costs.name}
+    record = {**record, "inputs": asked}  # as a saved plan has them, of the request
     said = _said(record, right)
     if said != MISSED:
         return said
@@ -92,6 +94,8 @@ def _is_true_of_plan(instance: Instance, record: Record) -> bool:
     except PlannerError:
         return False
     said = record["evaluation"]
+    if len(said["stages"]) != len(truth.stages):
+        return False
     pairs = [(truth.iteration_time, said["iteration_time_s"]),
              (truth.iteration_time, record["result"]["objective_s"])]  # fmt: skip
     for one, stage in zip(truth.stages, said["stages"], strict=True):
