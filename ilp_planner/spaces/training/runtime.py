@@ -243,7 +243,7 @@ class Runtime:
         if job.model.shares_keys and job.pp > 1:
             yield (
                 f"sparse attention: found pp {job.pp}, expected 1: stages that begin with a layer "
-                "that has an indexer are not searched for; `analyze` and `evaluate` judge yours"
+                "that has an indexer are not searched for; `analyze` judges yours"
             )
         broken = (
             *of_degrees(job),
