@@ -14,7 +14,15 @@ from ilp_planner.job.messages import (
     prediction_messages,
 )
 from ilp_planner.job.modules import Message, Module
-from ilp_planner.specs.layer_kinds import ATTENTION, DELTA, EXPERTS, LAYER_KINDS, MAMBA, MLP
+from ilp_planner.specs.layer_kinds import (
+    ATTENTION,
+    DELTA,
+    EXPERTS,
+    FOLLOWING,
+    LAYER_KINDS,
+    MAMBA,
+    MLP,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,15 +87,15 @@ def with_messages(job: TrainingJob, module: Module) -> Module:
     if module.name == "output":
         return attach(module, output_messages(job))
     if module.name == "decoder.layers":
-        return attach(module, layer_messages(job, kind_of(module)))
+        return attach(module, layer_messages(job, kind_of(job, module)))
     if module.name == "mtp.layers":
         layer = next(child for child in module.children if child.name == "transformer_layer")
-        return attach(module, prediction_messages(job, kind_of(layer)))
+        return attach(module, prediction_messages(job, kind_of(job, layer)))
     return module
 
 
-def kind_of(layer: Module) -> int:
-    """Return the kind of a layer, by its number in `LAYER_KINDS`."""
+def kind_of(job: TrainingJob, layer: Module) -> int:
+    """Return the kind of a layer of a job, by its number in `LAYER_KINDS`."""
     names = {child.name: child for child in layer.children}
     mixer = ATTENTION if "self_attention" in names else ""
     if "mixer" in names:
@@ -97,7 +105,15 @@ def kind_of(layer: Module) -> int:
     if "mlp" in names:
         routed = any(part.name == "router" for part in names["mlp"].children)
         inner = EXPERTS if routed else MLP
-    return next(n for n, kind in enumerate(LAYER_KINDS) if kind[3:] == (mixer, inner))
+    found = next(n for n, kind in enumerate(LAYER_KINDS) if kind[3:] == (mixer, inner))
+    if not job.model.shares_keys or _named(layer, "indexer"):
+        return found
+    return FOLLOWING[found]
+
+
+def _named(module: Module, name: str) -> bool:
+    """Tell whether a module, or one in it, has a name."""
+    return module.name == name or any(_named(child, name) for child in module.children)
 
 
 def attach(module: Module, messages: Messages) -> Module:

@@ -454,36 +454,34 @@ def _sparse_core(job: TrainingJob) -> Module:
     if gathered or not again:
         kept.append(Kept(name="keys", shape=(keys, sizes.batch, one), width=w, why=why))
     if core:
-        return Module(name="core_attention", kept=tuple(kept), children=(_indexer(job, ()),))
+        return Module(name="core_attention", kept=tuple(kept), children=_indexer(job, ()))
     columns = heads * a.key_value_rank
+    chooses = bool(job.model.sparse and job.model.sparse.heads)  # others see the same numbers
     for name, width, count, why in (
-        ("chosen keys", INDEX, chosen_keys(job), "their numbers"),
+        ("chosen keys", INDEX, chosen_keys(job) * chooses, "their numbers"),
         ("heads with keys", MASK, heads, "a boolean each"),
         ("output", w, columns, "compressed, before the values' half"),
     ):
-        kept.append(Kept(name=name, shape=(*leading, count), width=width, why=why))
+        kept += [Kept(name=name, shape=(*leading, count), width=width, why=why)] * (count > 0)
     indexer = _indexer(job, tuple(_index_kept(job)))
-    return Module(name="core_attention", kept=tuple(kept), children=(indexer,))
+    return Module(name="core_attention", kept=tuple(kept), children=indexer)
 
 
-def _indexer(job: TrainingJob, kept: tuple[Kept, ...]) -> Module:
-    """Return the indexer with what it keeps."""
+def _indexer(job: TrainingJob, kept: tuple[Kept, ...]) -> tuple[Module, ...]:
+    """Return the indexer with what it keeps, if the layer has one."""
     s, a, hidden = job.model.sparse, job.model.latent, job.model.hidden
     assert s is not None
     assert a is not None
-    names = ("weight", "bias")
-    return Module(
-        name="indexer",
-        kept=kept,
-        children=(
-            product("linear_wq_b", rows=s.width, columns=a.query_rank, bias=False),
-            product("linear_wk", rows=s.head, columns=hidden, bias=False),
-            Module(
-                name="k_norm", weights=tuple(Weight(name=name, shape=(s.head,)) for name in names)
-            ),
-            product("linear_weights_proj", rows=s.heads, columns=hidden, bias=False),
-        ),
+    if not s.heads:
+        return ()
+    norm = tuple(Weight(name=name, shape=(s.head,)) for name in ("weight", "bias"))
+    products = (
+        product("linear_wq_b", rows=s.width, columns=a.query_rank, bias=False),
+        product("linear_wk", rows=s.head, columns=hidden, bias=False),
+        Module(name="k_norm", weights=norm),
+        product("linear_weights_proj", rows=s.heads, columns=hidden, bias=False),
     )
+    return (Module(name="indexer", kept=kept, children=products),)
 
 
 def _index_kept(job: TrainingJob) -> Iterator[Kept]:

@@ -35,7 +35,7 @@ from ilp_planner.job.recompute import (
     recomputes,
     remembering,
 )
-from ilp_planner.job.shard import part, shard_of, stream_width
+from ilp_planner.job.shard import of_layer, part, shard_of, stream_width
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
 from ilp_planner.settings.values import FUSED_LOSS
 from ilp_planner.specs.images import AnyEncoder
@@ -118,6 +118,7 @@ def layer_module(
     kind: its number in `LAYER_KINDS`. state: of its training, as a `TunedLayer` has it.
     recomputed: it keeps its input only.
     """
+    job = of_layer(job, kind)
     children: list[Module] = []
     own, after = LAYER_KINDS[kind], job.model.norms_of_layer[1]
     blocks: list[tuple[str, str, tuple[Module, ...]]] = []

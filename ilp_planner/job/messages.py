@@ -21,6 +21,7 @@ from ilp_planner.job.encoder import (
 from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
+from ilp_planner.job.shard import of_layer
 from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
 from ilp_planner.specs.decoder_parts import LatentAttention, SparseAttention
 from ilp_planner.specs.images import AnyEncoder
@@ -112,7 +113,7 @@ def layer_messages(job: TrainingJob, kind: int, state: str = TRAINED) -> Message
 
 def _layer(job: TrainingJob, kind: int) -> Messages:
     found: Messages = {}
-    own = LAYER_KINDS[kind]
+    job, own = of_layer(job, kind), LAYER_KINDS[kind]
     if own.mixer == ATTENTION:
         if job.tp > 1:
             found |= _attention(job)
@@ -189,7 +190,7 @@ def unsplit_parameters(job: TrainingJob, kind: int, state: str = TRAINED) -> int
         return 0
     if job.tp == 1:
         return 0
-    model, own = job.model, LAYER_KINDS[kind]
+    model, own = of_layer(job, kind).model, LAYER_KINDS[kind]
     scale = model.norm_vectors
     count = _unsplit_heads(model, own.mixer)
     if not job.settings.sequence_parallel:
@@ -306,7 +307,8 @@ def _sparse(job: TrainingJob, latent: LatentAttention, sparse: SparseAttention) 
         )
         found["self_attention.linear_kv_down_proj"] = gather, scatter
         widths = job.model.hidden, latent.query_rank
-        read = tuple(_tp(job, "all_gather", tokens_shape(job, width)) for width in widths)
+        each = tuple(_tp(job, "all_gather", tokens_shape(job, width)) for width in widths)
+        read = each if sparse.heads else ()
     taught: tuple[Message, ...] = ()
     if sparse.trained:
         shape = tokens_shape(job, chosen_keys(job))
@@ -356,6 +358,7 @@ def _keys_gathered(job: TrainingJob, latent: LatentAttention, sparse: SparseAtte
     the indexer (`dsa.py` of `megatron.core` 0.19.0)."""
     widths = latent.key_value_rank + latent.rotary, sparse.head
     shapes = [(job.sample.tokens, job.micro_batch, width) for width in widths]
+    shapes = shapes if sparse.heads else shapes[:1]
     back = shapes[: 1 + sparse.trained]
     return (
         tuple(_cp(job, "all_gather", shape) for shape in shapes),

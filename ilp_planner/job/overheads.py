@@ -265,7 +265,7 @@ INDEXED = 8192  # tokens whose scores of all keys are there at once (`fused_inde
 
 def index_forward(job: TrainingJob) -> float:
     """Return the scores of an indexer, in fp32, which are there while the largest are found."""
-    if job.model.sparse is None:
+    if job.model.sparse is None or not job.model.sparse.heads:
         return 0.0
     return float(min(INDEXED, shard_of(job).tokens) * job.model.sequence * SINGLE)
 

@@ -45,7 +45,7 @@ from ilp_planner.job.recompute import (
     remembering,
     skipped_parts,
 )
-from ilp_planner.job.shard import shard_of
+from ilp_planner.job.shard import of_layer, shard_of
 from ilp_planner.job.states import (
     adapter_widths,
     divides_states,
@@ -694,7 +694,7 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: Tuned
     that a side does not keep are there again in its turn. Attention around a ring may hold more
     before the MLP has begun. Layers of one block have one of both.
     """
-    kind = LAYER_KINDS[own.kind]
+    job, kind = of_layer(job, own.kind), LAYER_KINDS[own.kind]
     attention, inner = _sides(kept)
     attention_whole, inner_whole = _sides(remembered)
     found = []

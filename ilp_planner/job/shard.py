@@ -1,9 +1,11 @@
 """The sizes that one rank of a training job sees: tokens, heads and columns of its shard."""
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.training import TrainingJob
 
 
@@ -43,6 +45,16 @@ class Shard(NamedTuple):
     def columns(self, width: int) -> tuple[int, int, int]:
         """Shape of the output of a column-parallel product of this total width."""
         return (self.tokens, self.batch, part(width, self.tp))
+
+
+def of_layer(job: TrainingJob, kind: int) -> TrainingJob:
+    """Return the job as a layer of a kind sees it: one that follows has no indexer.
+
+    kind: its number in `LAYER_KINDS`.
+    """
+    if not LAYER_KINDS[kind].follows:
+        return job
+    return replace(job, model=job.model.following)
 
 
 SINGLE = 4  # bytes of a number in fp32

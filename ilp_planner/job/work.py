@@ -18,7 +18,7 @@ from ilp_planner.job.attention import chosen_keys, kernel_heads
 from ilp_planner.job.encoder import encoder_job, images_seen, recompute_of
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
-from ilp_planner.job.shard import eager, loss_chunk, product_streams, stream_width, widens
+from ilp_planner.job.shard import eager, loss_chunk, of_layer, product_streams, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.images import AnyEncoder
 from ilp_planner.specs.kernel_constants import SPARSE
@@ -150,7 +150,7 @@ def layer_work(job: TrainingJob, *, kind: int, state: str = TRAINED) -> tuple[Mo
 
     kind: its number in `LAYER_KINDS`. state: of its training, as a `TunedLayer` has it.
     """
-    found = _layer(_Share(job, TunedLayer(kind, state)), LAYER_KINDS[kind])
+    found = _layer(_Share(of_layer(job, kind), TunedLayer(kind, state)), LAYER_KINDS[kind])
     if state == FORWARD_ONLY:
         return tuple(replace(module, backward=(), of_weights=()) for module in found)
     return found
@@ -695,6 +695,8 @@ class _Share:
         s, a, m, tokens = self.model.sparse, self.model.latent, self.model, self.tokens
         assert s is not None
         assert a is not None
+        if not s.heads:
+            return ()
         seen, chosen = self.sample.tokens, chosen_keys(self.job)
         heads = max(WAITED, m.heads / self.tp)
         numbers = tokens * (s.width + s.head)

@@ -318,7 +318,8 @@ def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> It
     """Yield requirements of settings that recomputation breaks: a part that is recomputed inside of
     a graph may draw no random numbers."""
     kernels, names = settings.kernels, again.modules
-    if model.pattern and again.granularity == "full" and (again.method, again.layers) != ALONE:
+    mixed = model.pattern or model.shares_keys
+    if mixed and again.granularity == "full" and (again.method, again.layers) != ALONE:
         limit = "uniform 1, as layers of a hybrid differ"
         yield Broken("recompute layers", f"{again.method} {again.layers}", limit)
     if any(one.as_decoder for one in model.encoders) and trains_encoder(model, settings.tuning):
@@ -393,6 +394,12 @@ def check_sparse(job: TrainingJob) -> Iterator[Broken]:
     if sparse is None:
         return
     what, heads = "sparse attention", job.model.heads // job.tp
+    follows = sparse.follows(job.model.layers)
+    begins = zip(job.stages, job.pipeline.starts, strict=True) if any(follows) else ()
+    for stage, start in begins:
+        if stage.layers and follows[start]:
+            limit = "stages that begin with a layer that has an indexer"
+            yield Broken(what, f"a stage that begins with layer {start + 1}", limit)
     gpu = job.gpu_architecture
     for have, bad, limit in (
         (f"layers {kernels.implementation}", kernels.implementation != TE, TE),

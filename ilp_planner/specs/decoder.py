@@ -32,6 +32,7 @@ from ilp_planner.specs.layer_kinds import (
     ATTENTION,
     DELTA,
     EXPERTS,
+    FOLLOWING,
     LAYER_KINDS,
     MAMBA,
     MLP,
@@ -285,7 +286,23 @@ class Decoder(HashedOnce):
     @property
     def layer_kinds(self) -> tuple[int, ...]:
         """Return the kind of each layer, by its number in `LAYER_KINDS`."""
-        return read_pattern(self.pattern) if self.pattern else self.expert_layers
+        if self.pattern:
+            return read_pattern(self.pattern)
+        if not self.shares_keys:
+            return self.expert_layers
+        assert self.sparse is not None
+        kinds = zip(self.expert_layers, self.sparse.follows(self.layers), strict=True)
+        return tuple(FOLLOWING[kind] if follows else kind for kind, follows in kinds)
+
+    @property
+    def shares_keys(self) -> bool:
+        """Tell whether some layers see the keys that an indexer of one before them chose."""
+        return self.sparse is not None and self.sparse.every > 1
+
+    @property
+    def following(self) -> "Decoder":
+        """Return a decoder whose layers all see keys that were chosen before."""
+        return _following(self)
 
     @property
     def scans(self) -> tuple[Mamba | DeltaNet, ...]:
@@ -300,8 +317,8 @@ class Decoder(HashedOnce):
     @property
     def last_kind(self) -> int:
         """Return the kind of the layer in multi-token prediction: the last one's, of a hybrid
-        attention and experts or an MLP."""
-        return int(self.experts is not None) if self.pattern else self.layer_kinds[-1]
+        attention and experts or an MLP; it has an indexer of its own."""
+        return int(self.experts is not None) if self.pattern else self.expert_layers[-1]
 
     def has(self, block: str) -> bool:
         """Tell whether some layers have a mixer, an MLP or experts."""
@@ -357,7 +374,8 @@ class Decoder(HashedOnce):
             "output": Parameters(self.head_width * (h + self.output_bias)),
         }
         for kind in self._kinds:
-            blocks = [self._block(block) for block in kind[3:] if block]
+            own = self.following if kind.follows else self
+            blocks = [own._block(block) for block in kind[3:] if block]
             norms = before + after if kind.blocks > 1 else 1
             split, whole = (sum(column) for column in zip(*blocks, strict=True))
             table[f"{kind.operator}-1st-layernorm"] = Parameters(whole=first * norm)
@@ -586,6 +604,13 @@ def as_decoder(architecture: Architecture) -> Decoder | None:
         ffn=architecture.ffn,
         max_position_embeddings=architecture.max_position_embeddings,
     )
+
+
+@lru_cache(maxsize=256)
+def _following(model: Decoder) -> Decoder:
+    """Return the result of `Decoder.following`."""
+    assert model.sparse is not None
+    return replace(model, sparse=replace(model.sparse, heads=0, every=1, offset=0))
 
 
 @lru_cache(maxsize=256)

@@ -46,9 +46,12 @@ class LatentAttention:
 class SparseAttention:
     """Attention to the keys that an indexer chooses (DeepSeek-V3.2, arXiv 2512.02556, section 2).
 
-    heads: of the indexer's queries, which are made of the compressed ones; all share one key. head:
-    channels of one. top_k: keys that a token attends to, at most. loss: what trains the indexer,
-    the divergence of its scores from attention's over the chosen keys, or nothing. interleaved: its
+    heads: of the indexer's queries, which are made of the compressed ones; all share one key; 0: of
+    a layer that sees the keys of one before it. head: channels of one. top_k: keys that a token
+    attends to, at most. every: one layer in so many has an indexer, and those after it see its
+    keys (GLM-5.2); offset: the layers up to this number all have one. loss: what trains the
+    indexer, the divergence of its scores from attention's over the chosen keys, or nothing.
+    interleaved: its
     rotary channels turn in pairs, as those of attention do. rotated: its queries and keys go
     through a Hadamard matrix. epsilon: of the norm of its keys.
     """
@@ -56,20 +59,31 @@ class SparseAttention:
     heads: int
     head: int = 128
     top_k: int = 2048
+    every: int = 1
+    offset: int = 0
     loss: str = "sparse"
     interleaved: bool = False
     rotated: bool = True
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_fields(self, "heads", "head", "top_k")
+        check_fields(self, "head", "top_k", "every", or_zero=("heads", "offset"))
         check_choice("loss", self.loss, LOSSES)
         check_positive("epsilon", self.epsilon)
+        if self.every > 1 and not self.offset:
+            raise ValueError(
+                f"offset must be at least 1 with every {self.every}, as the first layer has an "
+                "indexer, found 0"
+            )
 
     @property
     def trained(self) -> bool:
         """Tell whether the indexer learns."""
-        return self.loss != "none"
+        return self.loss != "none" and self.heads > 0
+
+    def follows(self, layers: int) -> tuple[bool, ...]:
+        """Return whether each of so many layers sees the keys of one before it."""
+        return tuple(max(i + 1 - self.offset, 0) % self.every > 0 for i in range(layers))
 
     @property
     def width(self) -> int:
@@ -84,6 +98,8 @@ class SparseAttention:
     def parameters(self, hidden: int, query_rank: int) -> int:
         """Return the parameters of an indexer: products of compressed queries, of the key and of
         the heads' weights, and a LayerNorm of the key."""
+        if not self.heads:
+            return 0
         return query_rank * self.width + hidden * (self.head + self.heads) + 2 * self.head
 
 

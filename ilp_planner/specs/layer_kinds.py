@@ -12,6 +12,7 @@ MLP, EXPERTS = "mlp", "experts"
 # Letters of Megatron's hybrid patterns (`hybrid_layer_allocation.py` of `megatron.core`).
 MIXERS = {"*": ATTENTION, "M": MAMBA, "G": DELTA}
 INNERS = {"-": MLP, "E": EXPERTS}
+FOLLOWS = "F"  # attention to the keys that a layer before it chose; no pattern says it
 
 
 class LayerKind(NamedTuple):
@@ -28,13 +29,19 @@ class LayerKind(NamedTuple):
     inner: str = ""
 
     @property
+    def follows(self) -> bool:
+        """Tell whether its attention sees the keys that a layer before it chose."""
+        return self.letters.startswith(FOLLOWS)
+
+    @property
     def blocks(self) -> int:
         """Return how many blocks it has, each with a norm before it and an addition after it."""
         return bool(self.mixer) + bool(self.inner)
 
 
 def _kind(name: str, letters: str, operator: str) -> LayerKind:
-    found = (table[one] for table in (MIXERS, INNERS) for one in letters if one in table)
+    seen = letters.replace(FOLLOWS, "*")
+    found = (table[one] for table in (MIXERS, INNERS) for one in seen if one in table)
     blocks = {"mixer" if one in MIXERS.values() else "inner": one for one in found}
     return LayerKind(name, letters, operator, **blocks)
 
@@ -49,12 +56,19 @@ LAYER_KINDS: tuple[LayerKind, ...] = (
     _kind("delta net", "G", "delta"),
     _kind("delta layer", "G-", "delta-mlp"),
     _kind("delta expert layer", "GE", "delta-experts"),
+    _kind("following layer", "F-", "follow-mlp"),
+    _kind("following expert layer", "FE", "follow-experts"),
 )
 PLAIN = 2  # of them are a plain transformer's
 DENSE, ROUTED = range(PLAIN)
-BY_LETTERS = {kind.letters: number for number, kind in enumerate(LAYER_KINDS)}
+BY_LETTERS = {kind.letters: n for n, kind in enumerate(LAYER_KINDS) if not kind.follows}
+# Kind of a plain transformer's layer -> that of one with keys that a layer before it chose.
+FOLLOWING = tuple(
+    next(n for n, kind in enumerate(LAYER_KINDS) if kind.follows and kind.inner == plain.inner)
+    for plain in LAYER_KINDS[:PLAIN]
+)
 BY_NAME = {kind.name: number for number, kind in enumerate(LAYER_KINDS)}
-EXPECTED = "layers of " + ", ".join(repr(kind.letters) for kind in LAYER_KINDS)
+EXPECTED = "layers of " + ", ".join(map(repr, BY_LETTERS))
 
 
 @lru_cache(maxsize=256)

@@ -49,7 +49,7 @@ MAY_BE_ZERO = (
     "dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups", "full_every",
     "none_every", "parallel_norms", "latent", "positions", "vectors", "scales", "window",
     "full_layers", "projector_ffn", "deepstack", "outputs", "images", "seconds", "channels",
-    "marks", "chunk",
+    "marks", "chunk", "offset",
 )  # fmt: skip
 SHARES = ("dropout",)  # numbers below 1, also 0
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export", "hub")

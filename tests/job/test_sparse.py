@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.job.decoder import layer_module
+from ilp_planner.analysis.stages import kind_of
+from ilp_planner.job.decoder import layer_module, rank_modules
 from ilp_planner.job.messages import layer_messages, unsplit_parameters
 from ilp_planner.job.overheads import attention_backward, index_forward
 from ilp_planner.job.work import layer_work
-from ilp_planner.settings.rules import MEGATRON_RULES, check_sparse, context_rules
+from ilp_planner.settings.rules import MEGATRON_RULES, check_sparse, context_rules, of_recomputation
 from ilp_planner.specs.decoder import Decoder, LatentAttention, SparseAttention, Window
 from ilp_planner.specs.gpu_architectures import AMPERE
+from ilp_planner.specs.layer_kinds import DENSE, FOLLOWING
+from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Offload, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 
@@ -255,7 +258,9 @@ def test_other_models_are_refused(changes, expected):
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"heads": 0}, "heads"),
+        ({"heads": -1}, "heads"),
+        ({"heads": 8, "every": 0}, "every"),
+        ({"heads": 8, "every": 2}, "offset must be at least 1 with every 2"),
         ({"heads": 8, "head": 0}, "head"),
         ({"heads": 8, "top_k": -1}, "top_k"),
         ({"heads": 8, "loss": "dense"}, "loss must be one of"),
@@ -298,3 +303,69 @@ def test_keys_are_gathered():
     assert not list(context_rules(job))
     other = replace(job, settings=replace(job.settings, cp_comm="p2p"))
     assert list(context_rules(other)) == ["keys that an indexer chooses are gathered, all_gather"]
+
+
+# ---- layers that see the keys of one before them -------------------------------------------------
+
+SHARING = replace(MODEL, layers=6, sparse=replace(SPARSE, every=2, offset=2))
+FOLLOWS = FOLLOWING[DENSE]
+
+
+def test_some_layers_have_an_indexer():
+    assert SHARING.sparse.follows(6) == (False, False, True, False, True, False)
+    assert SHARING.layer_kinds == (DENSE, DENSE, FOLLOWS, DENSE, FOLLOWS, DENSE)
+    assert SHARING.last_kind == DENSE
+    assert not MODEL.shares_keys
+    named = SHARING.parameters
+    own, others = named["mlp-layer"].total, named["follow-mlp-layer"].total
+    assert own - others == INDEXER
+    assert set(SHARING.operators) <= {*named, "word-embedding", "final-norm", "output"}
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_layers_that_follow_have_none_of_it(tp):
+    job = job_of(SHARING, tp=tp)
+    first, second = (layer_module(job, kind) for kind in (DENSE, FOLLOWS))
+    assert first.parameters - second.parameters == INDEXER
+    assert [kind_of(job, one) for one in (first, second)] == [DENSE, FOLLOWS]
+    own, others = (layer_work(job, kind=kind) for kind in (DENSE, FOLLOWS))
+    names = {module.name for module in own} - {module.name for module in others}
+    assert {name.removeprefix("core_attention_") for name in names} == {
+        *("queries", "key", "weights", "turned", "scores")
+    }
+    assert unsplit_parameters(job, DENSE) - unsplit_parameters(job, FOLLOWS) == INDEXER * (tp > 1)
+
+
+def test_messages_of_layers_that_follow():
+    found = layer_messages(job_of(SHARING, tp=2, cp=2), FOLLOWS)
+    assert "self_attention.core_attention.indexer" not in found
+    (forward,), (backward,) = found["self_attention.core_attention"]
+    assert (forward.collective, forward.shape) == ("all_gather", (S, 1, ONE))
+    assert (backward.collective, backward.shape) == ("reduce_scatter", (S, 1, ONE))
+
+
+def test_they_keep_no_numbers_of_keys():
+    kept = {kind: layer_module(job_of(SHARING), kind).activations for kind in (DENSE, FOLLOWS)}
+    assert kept[DENSE] - kept[FOLLOWS] == sum(LEARNT.values()) + S * TOP * 4
+
+
+def test_ranks_hold_what_the_model_has():
+    job = TrainingJob(
+        model=SHARING, micro_batch=1, global_batch=1, settings=Settings(vocab_multiple=1)
+    )
+    held = sum(module.parameters for module in rank_modules(job, 0))
+    table = SHARING.parameters
+    assert held == sum(table[name].total for name in SHARING.operators)
+
+
+@pytest.mark.parametrize(("layers", "begins"), [([2, 4], 3), ([3, 3], 0), ([5, 1], 0)])
+def test_stages_begin_with_an_indexer(layers, begins):
+    job = replace(job_of(SHARING), pp=2, layout=split_layout(layers))
+    found = [broken.have for broken in check_sparse(job)]
+    assert found == [f"a stage that begins with layer {begins}"] * (begins > 0)
+
+
+def test_whole_layers_are_recomputed_one_by_one():
+    for layers, broken in ((1, False), (2, True)):
+        again = Recompute(granularity="full", method="uniform", layers=layers)
+        assert any(of_recomputation(Settings(), SHARING, again)) is broken

@@ -294,6 +294,11 @@ def measured_times(
             "profile: found rows of layers and a model with an encoder of images, expected a model "
             "of text; leave them out"
         )
+    if decoder.shares_keys:
+        raise SpecError(
+            f"{profile.source}: found times of layers, but a model of layers with and without an "
+            "indexer, expected attention alike in all; leave them out"
+        )
     if decoder.pattern:
         raise SpecError(
             f"{profile.source}: found times of layers, but a model of layers "

@@ -14,7 +14,7 @@ from ilp_planner.formats.imported.rows import (
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, NODES, TOKENS, Reading, System
 from ilp_planner.formats.megatron.hybrid import DELTA_KEYS, FREQUENCY, VARIANT
-from ilp_planner.formats.megatron.sparse import BACKEND, EPSILON, PAIRED, TURNED
+from ilp_planner.formats.megatron.sparse import BACKEND, EPSILON, OFFSET, PAIRED, SHARED, TURNED
 from ilp_planner.formats.megatron.sparse import KEYS as SPARSE_KEYS
 from ilp_planner.settings.table import CP_COMM
 
@@ -74,7 +74,7 @@ def _delta_nets(reading: Reading) -> None:
 
 def _indexer(reading: Reading) -> None:
     """Say the sizes of an indexer, which nothing trains (`slime_plugins/models/glm5/glm5.py`)."""
-    sizes = {VARIANT, BACKEND, PAIRED, TURNED, EPSILON, *SPARSE_KEYS.values()}
+    sizes = {VARIANT, BACKEND, SHARED, OFFSET, PAIRED, TURNED, EPSILON, *SPARSE_KEYS.values()}
     _of_checkpoint(reading, "indexer", sizes)
     reading.say("apply_rope_fusion", False, "spec")
     reading.remarks.append(

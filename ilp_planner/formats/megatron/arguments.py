@@ -34,6 +34,7 @@ from ilp_planner.formats.megatron.values import (
     split_words,
     take_values,
 )
+from ilp_planner.settings.rules import check_sparse
 from ilp_planner.settings.values import with_fields
 from ilp_planner.specs.training import Settings, TrainingJob
 
@@ -203,6 +204,9 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
         )
     except ValueError as error:
         raise SpecError(args.spelled(f"{where}{error}")) from None
+    if checked and (broken := next(check_sparse(job), None)):
+        said = f"{broken.rule}: found {broken.have}, expected {broken.limit}"
+        raise SpecError(args.spelled(f"{where}{said}"))
     return replace(job, settings=_usual_turns(job))
 
 

@@ -20,7 +20,8 @@ BACKEND, LOSS, CHOSEN = (
     "dsa_indexer_loss_coeff",
     "dsa_indexer_use_sparse_loss",
 )
-SHARED, EPSILON = "dsa_indexer_topk_freq", "dsa_indexer_k_norm_epsilon"
+SHARED, OFFSET = "dsa_indexer_topk_freq", "dsa_indexer_skip_topk_offset"
+EPSILON = "dsa_indexer_k_norm_epsilon"
 PAIRED, TURNED = "dsa_indexer_rope_interleaved", "dsa_indexer_rotate_activation"
 KERNELS, UNFUSED = "tilelang", "none"
 WEIGHT = 0.001  # of the indexer's loss, as Megatron-Bridge has it for GLM-5 (`glm5_bridge.py`)
@@ -52,14 +53,11 @@ def sparse_of(args: MegatronArguments) -> SparseAttention | None:
             f"--dsa-indexer-loss-coeff: found {args[LOSS]:g} over all keys, whose scores of every "
             "pair of tokens are not modelled, expected --dsa-indexer-use-sparse-loss with it, or 0"
         )
-    if args.whole(SHARED) > 1:
-        raise SpecError(
-            f"--dsa-indexer-topk-freq: found {args[SHARED]}, expected 1: layers that share chosen "
-            "keys are not modelled"
-        )
     epsilon = args.number(EPSILON) if args.given(EPSILON) else args.number("layernorm_epsilon")
     return SparseAttention(
         **{name: args.whole(key) for name, key in KEYS.items()},
+        every=args.whole(SHARED) or 1,
+        offset=args.whole(OFFSET),
         loss="sparse" if learns else "none",
         interleaved=args.on(PAIRED),
         rotated=args.on(TURNED),
@@ -75,6 +73,8 @@ def sparse_values(model: Decoder) -> dict[str, Value]:
     found: dict[str, Value] = {VARIANT: SPARSE, BACKEND: KERNELS, "apply_rope_fusion": False}
     found |= {key: getattr(sparse, name) for name, key in KEYS.items()}
     return found | given(
+        (SHARED, sparse.every, sparse.every > 1),
+        (OFFSET, sparse.offset, sparse.offset),
         (LOSS, WEIGHT, sparse.trained),
         (CHOSEN, True, sparse.trained),
         (PAIRED, True, sparse.interleaved),

@@ -240,6 +240,11 @@ class Runtime:
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
+        if job.model.shares_keys and job.pp > 1:
+            yield (
+                f"sparse attention: found pp {job.pp}, expected 1: stages that begin with a layer "
+                "that has an indexer are not searched for; `analyze` judges yours"
+            )
         broken = (
             *of_degrees(job),
             *check_states(job),

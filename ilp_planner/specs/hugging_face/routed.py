@@ -228,18 +228,19 @@ def _predicted(config: Config) -> dict[str, int]:
     return {"prediction_layers": config.whole("num_nextn_predict_layers", 0, least=0)}
 
 
-SHARES_KEYS = "an indexer in every layer: layers that share chosen keys are not modelled"
-
-
 def _indexer(config: Config, *, heads: int, **choices: Any) -> SparseAttention:
-    """Return the indexer of all layers. heads: default of the file. choices: fields of it."""
-    kinds = config.values.get("indexer_types")
-    if kinds and any(kind != "full" for kind in kinds):
-        raise config.error("indexer_types", SHARES_KEYS, "layers without one")
-    if "S" in config.text("index_topk_pattern", ""):
-        raise config.error("index_topk_pattern", SHARES_KEYS)
-    if config.whole("index_topk_freq", 1) > 1:
-        raise config.error("index_topk_freq", SHARES_KEYS)
+    """Return the indexer of layers. heads: default of the file. choices: fields of it."""
+    every = config.whole("index_topk_freq", 1)
+    offset = config.whole("index_skip_topk_offset", 2) if every > 1 else 0
+    shared = [max(i + 1 - offset, 0) % every > 0 for i in range(config.layers)]
+    pattern = config.text("index_topk_pattern", "")
+    for key, said in (
+        ("index_topk_pattern", [one == "S" for one in pattern]),
+        ("indexer_types", [one == "shared" for one in config.values.get("indexer_types") or ()]),
+    ):
+        if said and said != shared:
+            expected = f"those of index_topk_freq {every} and index_skip_topk_offset {offset}"
+            raise config.error(key, expected, "other layers with an indexer")
     config.whole("q_lora_rank")  # of compressed queries, which it reads
     rotary, longest = config.whole("qk_rope_head_dim"), config.whole("max_position_embeddings")
     with config.blamed():
@@ -247,6 +248,8 @@ def _indexer(config: Config, *, heads: int, **choices: Any) -> SparseAttention:
             heads=config.whole("index_n_heads", heads),
             head=config.whole("index_head_dim", 128, least=rotary),
             top_k=config.whole("index_topk", 2048, most=longest),
+            every=every,
+            offset=offset,
             **choices,
         )
 

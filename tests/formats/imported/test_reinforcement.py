@@ -109,6 +109,8 @@ def test_the_indexer_of_slime_is_that_of_the_checkpoint() -> None:
     job = job_of("slime", None, **more)
     assert job.model.sparse == replace(wanted.sparse, loss="none")
     assert job.settings.cp_comm == "all_gather"
+    later = job_of("slime", None, **(more | {"hf_checkpoint": "/models/GLM-5.2-FP8"}))
+    assert (later.model.sparse.every, later.model.sparse.offset) == (4, 3)
     notes = arguments_of("slime", None, **more).remarks
     assert any("an indexer whose products are divided among tensor-parallel" in n for n in notes)
     with pytest.raises(SpecError, match="hf_checkpoint: found null, expected the model whose inde"):

@@ -19,6 +19,7 @@ from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
 from ilp_planner.spaces.runtimes.torchtitan_models import titan_model
 from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
 
 LINE = (
@@ -60,6 +61,16 @@ def test_there_and_back(name, loss):
     assert ("dsa_indexer_use_sparse_loss" in args.values) is (loss == "sparse")
 
 
+def test_layers_that_share_keys_there_and_back():
+    """In stages that begin with a layer that has an indexer, and not in others."""
+    job = replace(case("glm5.2"), pp=2, layout=split_layout([38, 40], prediction_layers=1))
+    again = job_of_arguments(arguments_of_job(job))
+    assert (again.model, again.pipeline) == (job.model, job.pipeline)
+    other = replace(job, layout=split_layout([39, 39], prediction_layers=1))
+    with pytest.raises(SpecError, match="found a stage that begins with layer 40, expected stage"):
+        job_of_arguments(arguments_of_job(other))
+
+
 @pytest.mark.parametrize("core", CORES)
 def test_releases_before_its_kernels_are_refused(core):
     job = case("glm5")
@@ -89,7 +100,6 @@ def without(flag, count=1):
         (without("--dsa-indexer-topk"), "--dsa-indexer-topk: found none, expected a whole number"),
         (without("--dsa-kernel-backend"), "--dsa-kernel-backend: found none, whose copies of eve"),
         (f"{LINE} --dsa-indexer-loss-coeff 0.01", "--dsa-indexer-loss-coeff: found 0.01 over all"),
-        (f"{LINE} --dsa-indexer-topk-freq 4", "--dsa-indexer-topk-freq: found 4, expected 1: lay"),
         (without("--multi-latent-attention", 0), "no --multi-latent-attention"),
         (without("--disable-bias-linear", 0), "dsa with biases"),
         (without("--no-rope-fusion", 0), "with fused rotary positions"),

@@ -1,10 +1,12 @@
 """Parameters of public models to the unit, and what their architectures are."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import Document
 from ilp_planner.formats.megatron.arguments import (
     arguments_of_job,
     job_of_arguments,
@@ -77,3 +79,15 @@ def test_models_with_an_indexer_are_their_configurations(name):
     hub = {"deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2", "glm5": "zai-org/GLM-5"}[name]
     model = read_model(f"models/{name}.toml")
     assert model.architecture == read_config(document(hub)).architecture
+
+
+def test_layers_of_glm_5_2_share_keys():
+    """As many parameters as NVIDIA's card of it says, with an indexer in 21 of 78 layers."""
+    shares = {"index_topk_freq": 4, "index_skip_topk_offset": 3, "rope_theta": 8000000}
+    shared = [*"FFF", *"SSSF" * 18, *"SSS"]
+    types = [{"F": "full", "S": "shared"}[one] for one in shared]
+    values = PUBLISHED["zai-org/GLM-5"][0] | shares | {"indexer_types": types}
+    found = read_config(Document("config.json", json.dumps(values)))
+    assert found.architecture == read_model("models/glm5.2.toml").architecture
+    assert parameter_count(found) == 743_377_000_704
+    assert sum(not one for one in found.architecture.sparse.follows(78)) == 21
