@@ -36,6 +36,7 @@ ASKED: dict[str, Any] = {
     "recompute_modules": None,
     "recompute_method": None,
     "recompute_layers": None,
+    "encoder_recompute": "none",
     "attention": "flash",
     "dispatcher": "alltoall",
     "fused_loss": False,

@@ -110,9 +110,12 @@ def test_every_objective_of_the_help_is_one() -> None:
 def test_a_solve_takes_both(ilp_plan: Callable[..., Done], name: str) -> None:
     titan = name in ("compile", "qlora")
     model, runtime = ("llama3.2-1b", "torchtitan") if titan else ("tiny.toml", "megatron")
+    gpus, beside = "2xA100-80GB", ()
+    if name == "fp8_attention":
+        model, gpus, beside = "llama3.2-1b", "2xH100", ("--precision", "fp8-delayed")
     done = ilp_plan(
-        "solve", model, "--gpus", "2xA100-80GB", "--global-batch-size", "4",
-        "--runtime", runtime, f"--{name.replace('_', '-')}", "both",
+        "solve", model, "--gpus", gpus, "--global-batch-size", "4",
+        "--runtime", runtime, f"--{name.replace('_', '-')}", "both", *beside,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert f"{name.replace('_', ' ')} off or on" in " ".join(done.out.split())

@@ -188,7 +188,7 @@ def test_gpus_and_a_cluster(ilp_plan: Command) -> None:
 
 def test_a_precision_that_the_gpu_lacks(ilp_plan: Command) -> None:
     done = ilp_plan("solve", "--model", "llama3-8b", "--gpus", "8xV100-32GB")
-    refused(done, 1, "the GPU V100-32GB has no bf16", "found fp16, fp32", '"fp16"')
+    refused(done, 1, "the GPU V100-32GB has no bf16", "found fp16, fp32", "--precision fp16")
 
 
 @pytest.mark.parametrize("runtime", [[], ["--runtime", "megatron"]])

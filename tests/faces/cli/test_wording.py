@@ -12,14 +12,15 @@ from tests.examples import for_each
 from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
-WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+WORD = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 # Whose words are the command line's own, or become Python's (`api/words`), and Megatron's
 # arguments, many of the same name; and the helps of options.
 OWN = (
     *(
         "faces/api", "faces/cli", "faces/report", "faces/tools", "formats/captured",
         "formats/imported", "formats/imports", "formats/peft.py", "formats/megatron",
-        "formats/schedulers", "inputs/table", "settings/table", "peers/analysis_tool",
+        "formats/schedulers", "formats/swift.py", "inputs/table", "settings/table",
+        "peers/analysis_tool",
     ),
     "profiler/commands",
 )  # fmt: skip

@@ -41,6 +41,7 @@ DENSE, MIXTURE = "llama3-8b", "deepseek-v3"
 PLAIN = Example(DENSE, "bf16", "4xH100")
 EXPERTS = Example(MIXTURE, "bf16", "4xH100")
 LOW = Example(DENSE, "bf16", "4xH100", "fp8-delayed")
+SEEING = Example("qwen2-vl-2b", "bf16", "4xH100")
 EXAMPLES = (
     PLAIN,
     EXPERTS,

@@ -193,6 +193,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "carried": (),  # decides nothing
     "cp_comm": ("p2p",),
     "dispatcher": ("allgather", "flex"),
+    "encoder_recompute": ("core", "full"),
     "graphed": (("attn",),),
     "graphs": ("local", "full_iteration"),
     "implementation": ("local",),

@@ -27,6 +27,7 @@ from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.training.enumerate.choices import CHOICES
 from ilp_planner.spaces.training.enumerate.choices import values_of as choices_of
 from ilp_planner.spaces.training.runtime import Runtime
+from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
@@ -39,12 +40,14 @@ from tests.spaces.training.example_jobs import (
     EXPERTS,
     LOW,
     PLAIN,
+    SEEING,
     jobs_of,
     more_recomputations,
     said_recomputations,
 )  # fmt: skip
 from tests.training_jobs import job
 
+SEES = Encoder(layers=2, hidden=64, heads=4, ffn=128, patch=14, image_size=56)
 ROWS = [row for row in SETTINGS if row.fields]  # of training jobs
 # A job that has what a runtime says that it has no setting for.
 WITH = {
@@ -190,8 +193,9 @@ def check_how(search: Search) -> None:
 def test_random_problems_demand_all_that_can_be_demanded(name: str) -> None:
     """So that bounds are held against plans of every setting: a new row is drawn as well."""
     drawn = ASKED[name.partition("@")[0]]
-    # `test_precision` holds bounds against plans with attention in 8 bits, which recipes go with.
-    others = {"cp_comm"} if "titan" in name else {"fp8_attention"}
+    # `test_precision` holds bounds against plans with attention in 8 bits, which recipes go with,
+    # and `test_encoders` against those that compute an encoder again.
+    others = {"cp_comm"} if "titan" in name else {"fp8_attention", "encoder_recompute"}
     assert {*runtime_named(name).listens} - {*drawn} <= others
 
 
@@ -211,7 +215,7 @@ def test_declared_requests_are_those_of_examples(name: str) -> None:
             for value, only in asked.items()
             if any(
                 value in decided(choice, jobs_of(runtime, one, only))
-                for one in (PLAIN, EXPERTS, LOW)
+                for one in (PLAIN, EXPERTS, LOW, SEEING)
             )
         )
         assert search.on_request == found, choice
@@ -292,6 +296,8 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
         if choice == "fp8_attention":
             h100 = gpu_cluster(parse_gpus("2xH100"))
             said_too = {"cluster": h100, "precision": "fp8-delayed", "changes": {"head": 128}}
+        if choice == "encoder_recompute" and name == "megatron":
+            said_too["changes"] = {"encoder": SEES}
         found = set()
         for model in ("dense", "experts"):
             with suppress(PlannerError):
