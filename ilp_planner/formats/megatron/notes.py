@@ -46,6 +46,7 @@ UNCOUNTED = {
     "perform_rl_step": "inference between training steps",
     "moe_enable_deepep": values.DISPATCHER.uncounted["flex"],
     "dsa_kernel_backend": "its kernels; counted as TileLang's",
+    "optimizer": "the products of its step; its moments are counted",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note
@@ -54,6 +55,7 @@ OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "t
 COUNTED = {
     "softmax_type": ("vanilla", "learnable"),
     "dsa_kernel_backend": ("none", "tilelang"),
+    "optimizer": ("adam", "sgd", "lion"),
 }  # values that are
 
 

@@ -38,6 +38,8 @@ def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
          "--fine-grained-offloading-max-inflight-offloads 2",
          ("--fine-grained-offloading-max-inflight-offloads: not counted: its cap",)),
         ("--optimizer-cpu-offload --use-precision-aware-optimizer", ()),
+        ("--optimizer muon", ("--optimizer: not counted: the products of its step",)),
+        ("--optimizer lion", ()),
         ("--cuda-graph-impl local", ("--cuda-graph-impl: not counted: memory of graphs",)),
         ("--enable-cuda-graph", ("--enable-cuda-graph: not counted: memory of graphs",)),
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap "
