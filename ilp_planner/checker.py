@@ -3988,8 +3988,8 @@ def check(root: Any) -> dict[str, Any]:
     certificate = get(root, "certificate", dict)
     if "independent" not in certificate:
         raise RefusedError(
-            "certificate.independent: missing; `ilp-plan solve --check` writes it where the "
-            "checker knows the plans: operators, groups, training runtimes"
+            "certificate.independent: missing; `ilp-plan solve --check` writes it, or says why "
+            "there is none"
         )
     record = get(certificate, "independent", dict)
     plans, costs, cases, claimed = opened(record)

@@ -158,23 +158,32 @@ def _size(
             finer = sized_on(problem_of(request, name, found.node_size))
             found = finer if finer.smallest else found
     if found.smallest and found.smallest.nodes == 1:
-        found = with_parts(found, lambda gpus: sized_on(problem_of(request, name, gpus)))
+        parts = halves(gpu(name).node, below=found.node_size)
+        found = with_parts(found, parts, lambda gpus: sized_on(problem_of(request, name, gpus)))
     return OnGpu(name, found, run.steps, problem.global_batch, tokens_of_sample(problem))
 
 
-def with_parts(whole: Sized, sized_on: Callable[[int], Sized]) -> Sized:
-    """Return the sizes on one node and more, with parts of a node: halves, again and again, as
-    clouds rent them. sized_on: the sizes on so many GPUs alone.
+def halves(node: int, below: int) -> tuple[int, ...]:
+    """Return the parts of a node that clouds rent, of fewer GPUs than `below`: halves, again and
+    again."""
+    found = []
+    while node % 2 == 0:
+        node //= 2
+        found.append(node)
+    return tuple(sorted(gpus for gpus in found if gpus < below))
+
+
+def with_parts(whole: Sized, halved: Sequence[int], sized_on: Callable[[int], Sized]) -> Sized:
+    """Return the sizes on one node and more, with parts of a node. halved: their GPUs, ascending.
+    sized_on: the sizes on so many GPUs alone.
     """
     parts: dict[int, Sized | None] = {}
-    gpus = whole.node_size
-    while gpus % 2 == 0:
-        gpus //= 2
+    for gpus in halved:
         try:
             parts[gpus] = sized_on(gpus)
         except InfeasibleError:
             parts[gpus] = None  # no plan has the demands there
-    asked = [(gpus, part) for gpus, part in sorted(parts.items()) if part]
+    asked = [(gpus, part) for gpus, part in parts.items() if part]
     ended = [part for _, part in asked if part.smallest and part.cheapest]
     smallest = ended[0].smallest if ended else whole.smallest
     assert smallest is not None
@@ -182,7 +191,7 @@ def with_parts(whole: Sized, sized_on: Callable[[int], Sized]) -> Sized:
         smallest=smallest,
         cheapest=min((one.cheapest for one in (*ended, whole) if one.cheapest), key=_cost),
         cheapest_bound=min(one.cheapest_bound for one in (*parts.values(), whole) if one),
-        parts=tuple(sorted(parts)),
+        parts=tuple(halved),
         parts_open=tuple(n for n, part in asked if n < smallest.gpus and part.open),
     )
 

@@ -65,7 +65,7 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     for one in found:
         if one.refused:
             yield one.gpu, one.refused
-    for one in ended[:1]:
+    for one in [_best_of(wish, ended)] if ended else []:
         gpus = choices(one)[-1][1].gpus
         yield (
             "next",
@@ -74,18 +74,23 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
         )
 
 
-def _best(wish: Wish, ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
+def _best_of(wish: Wish, ended: Sequence[OnGpu]) -> OnGpu:
+    """Return the kind of GPU of the cheapest cluster, without prices of the smallest."""
     priced = [one for one in ended if not math.isnan(wish.price(one.gpu))]
     if priced:
-        best = min(priced, key=lambda one: _sized(one).cheapest.cost)  # type: ignore[union-attr]
-        sized = _sized(best)
-        assert sized.cheapest is not None
+        return min(priced, key=lambda one: _sized(one).cheapest.cost)  # type: ignore[union-attr]
+    return min(ended, key=lambda one: _smallest(one).gpus)
+
+
+def _best(wish: Wish, ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
+    best = _best_of(wish, ended)
+    sized = _sized(best)
+    assert sized.smallest is not None
+    assert sized.cheapest is not None
+    if not math.isnan(wish.price(best.gpu)):
         head = f"{sized.cheapest.gpus:,} x {best.gpu}"
         yield head, f"cheapest: {days_text(sized.cheapest.taken)}, price {sized.cheapest.cost:,.0f}"
     else:
-        best = min(ended, key=lambda one: _sized(one).smallest.gpus)  # type: ignore[union-attr]
-        sized = _sized(best)
-        assert sized.smallest is not None
         head = f"{sized.smallest.gpus:,} x {best.gpu}"
         yield head, f"smallest: {days_text(sized.smallest.taken)}"
     yield from proofs(ended)

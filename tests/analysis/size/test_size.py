@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.size.failures import Failures, more_than
-from ilp_planner.analysis.size.gpus import with_parts
+from ilp_planner.analysis.size.gpus import halves, with_parts
 from ilp_planner.analysis.size.size import Run, size_on
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.base.units import HOUR
@@ -61,6 +61,13 @@ def on_part(gpus, memory):
     )  # fmt: skip
 
 
+def test_parts_of_a_node_are_its_halves_whatever_the_most_gpus():
+    assert [halves(8, below=most) for most in (8, 6, 5, 4, 1)] == [
+        (1, 2, 4), (1, 2, 4), (1, 2, 4), (1, 2), (),
+    ]  # fmt: skip
+    assert halves(6, below=6) == (3,)
+
+
 @examples(3)
 @given(st.sampled_from([1.6, 2.6, 80.0]), st.sampled_from([0.999, 1.001, 3.0]), st.integers(0, 2))
 def test_parts_of_a_node_are_those_that_enumeration_finds(memory, times, place):
@@ -88,7 +95,7 @@ def test_parts_of_a_node_are_those_that_enumeration_finds(memory, times, place):
     if whole.smallest is None:
         assert 2 not in ends
         return
-    found = with_parts(whole, sized_on)
+    found = with_parts(whole, halves(8, below=2), sized_on)
     assert found.smallest.gpus == min(ends)
     assert (found.parts, found.parts_open) == ((1,), ())
     least = min(gpus * 2.0 * w / HOUR for gpus, w in ends.items())
