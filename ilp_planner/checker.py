@@ -2707,7 +2707,8 @@ class Job:
         work = self.M * sum(map(operator.mul, least, self.all)) // self.pp
         if work + self.constant[1] >= target:
             return target
-        self.lightest, self.plain = max(1, *least), Table()
+        self.lightest, self.plain = max(1, min(least)), Table()
+        self.passed = [0, *accumulate(map(least.__getitem__, self.plans["pattern"]))]
         several = self.pp > 1 and self.plans["interleaves"] and self.M % self.pp == 0
         self.most = (self.L + 2) // self.pp if several else 1  # stages of a rank
         self.plain[1] = self.reaches(0, target)
@@ -2729,10 +2730,10 @@ class Job:
         steps = [(f, b + more * isinstance(way, str)) for f, b, more in self.fastest(way)]
         f, b = ([0, *accumulate(step[k] for step in map(steps.__getitem__, self.plans["pattern"]))]
                 for k in (0, 1))  # fmt: skip
-        output = sum(self.each(self.pp - 1, way)[0][2:])
+        output, both = sum(self.each(self.pp - 1, way)[0][2:]), [*map(operator.add, f, b)]
         for r in range(self.pp):
             (ef, eb, of, ob), _ = self.each(self.alike[r], way)
-            most = min(self.L, begin + (limit // (self.M * self.lightest)))
+            most = bisect_right(both, both[begin] + limit // self.M, begin) - 1
             last = r == self.pp - 1
             for stop in [self.L] if last else range(most, begin - 1, -1):
                 passes = f[stop] - f[begin] + ef + of, b[stop] - b[begin] + eb + ob
@@ -2812,20 +2813,22 @@ class Job:
 
     def even(self, v, target):
         """Yield the layouts whose stages but the first and the last have as many layers, and whose
-        ranks may take less than a target, all layers and those before in passes of the lightest."""
-        stages, most = self.pp * v, (target - self.constant[1]) // self.lightest
+        ranks may take less than a target: all their layers, and once those before them."""
+        stages, most, passed = self.pp * v, target - self.constant[1], self.passed
         for each in range(1, self.L // (stages - 2) + 1):
-            rest, others = self.L - each * (stages - 2), each * (v - 1)
-            if self.M * each * v * (self.pp > 2) > most:
+            rest = self.L - each * (stages - 2)
+            if self.M * each * v * (self.pp > 2) * self.lightest > most:
                 return
             for first in range(rest + 1):
-                before = first + each * (self.pp - 3)
-                took = (self.M * (first + others),
-                        (self.M * each * v + before) * (self.pp > 2),
-                        self.M * (rest - first + others) + before + each)  # fmt: skip
-                if max(took) <= most:
-                    sizes = 0, first, *[each] * (stages - 2), rest - first
-                    yield [*pairwise(accumulate(sizes))]
+                sizes = 0, first, *[each] * (stages - 2), rest - first
+                cuts = [*accumulate(sizes)]
+                sums = [passed[cut] for cut in cuts]
+                for r in {0, max(0, self.pp - 2), self.pp - 1}:
+                    ends = zip(sums[r :: self.pp], sums[r + 1 :: self.pp], strict=False)
+                    if self.M * sum(b - a for a, b in ends) + sums[r] > most:
+                        break
+                else:
+                    yield [*pairwise(cuts)]
 
 
 class Believed(Job):

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import combinations_with_replacement, pairwise
+from itertools import chain, combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
@@ -177,15 +177,35 @@ def made_job(drawn: random.Random) -> Any:
     }  # fmt: skip
     job: Any = checker.Job(plans, (1, 1, 1, 0, 1, min(pp, layers + 2), 1, 0), 0)
     count, most = max(plans["pattern"]) + 1, drawn.choice((1, 5, 40))
-    layer = (1, 9), (1, 9), (0, 0)
-    rows = [[drawn.randint(*x) for x in ((0, most),) * 4 + layer * count] for _ in range(2)]
+    kinds = [((1, top), (1, top), (0, 0)) for top in (9, drawn.choice((9, 60)))[:count]]
+    rows = [
+        [drawn.randint(*x) for x in (*((0, most),) * 4, *chain.from_iterable(kinds))]
+        for _ in range(2)
+    ]
     job.kinds = [0 if 2 * r < job.pp else job.pp // 2 for r in range(job.pp)]
     job.chain = [[rows[kind > 0] for kind in job.kinds]] * 2
     job.sync = [[[drawn.randint(0, 9) for _ in range(3 + count)]] * job.pp] * 2
     job.sends = [[drawn.choice((0, 2, 6)) for _ in range(job.pp)]] * 2
-    job.constant, job.lightest = (0, 0), 2
-    job.lightest = min(f + b for f, b, _ in job.fastest(0))
+    job.constant = 0, 0
     return job
+
+
+@given(SEEDS)
+@examples(15, more=500)
+def test_no_bound_of_1f1b_is_above_the_best_cut_of_drawn_figures(seed: int) -> None:
+    """Of layers of two kinds as well, which may take very different times."""
+    for drawn in (random.Random(f"{seed} {number}") for number in range(20)):
+        job = made_job(drawn)
+        job.holds, job.least, job.row = True, (0, 0), lambda way, several: None
+        job.plans |= {"blocks": False, "interleaves": False, "only": {}}
+        best = math.inf
+        for inner in combinations_with_replacement(range(job.L + 1), job.pp - 1):
+            places = [*pairwise((0, *inner, job.L))]
+            if not any(a == b for a, b in places[1:-1]):
+                best = min(best, job.seconds([job.stage(*place) for place in places], "none"))
+        if best < math.inf:
+            for claim in (best + 1, best + drawn.randint(2, 60), 2 * best + 5):
+                assert job.bound(claim) <= best
 
 
 @given(SEEDS)
