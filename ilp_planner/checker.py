@@ -2391,7 +2391,7 @@ class Jobs:
         if "job" in record:  # nothing is believed: the figures of layers are computed
             self.layers = computed(layer_costs().Costs, record["job"], plans["devices_per_node"])
             agree_model(self.layers, plans)
-            self.layers.ways = plans["recompute"]
+            self.layers.ways = priced(plans)
             plans["pattern"] = self.layers.pattern
             self.forms = {}
             for row in get(record["job"], "forms", list):
@@ -2574,6 +2574,11 @@ class Job:
         self.room = BYTE * (plans["limit"] + MORE)
         self.known: Table = {}
 
+    @property
+    def names(self):
+        """Recomputations of whose layers there are figures."""
+        return priced(self.plans)
+
     @cached_property
     def alike(self):
         """Of each rank the first one that takes as long with the same layers."""
@@ -2591,7 +2596,7 @@ class Job:
         both ways and once more."""
         key = self.alike[rank], isinstance(way, int) or way, low
         if key not in self.known:
-            names, row = self.plans["recompute"], self.chain[low][rank]
+            names, row = self.names, self.chain[low][rank]
             row = row if low else [Fraction(x) for x in row]
             width, name = 2 + len(names), "uniform 1" if isinstance(way, int) else way
             place = 2 + names.index(name) if name in names else None  # the file does not say it
@@ -2836,6 +2841,11 @@ class Believed(Job):
 
     believed = True
 
+    @property
+    def names(self):
+        """Those of the file's rows."""
+        return self.plans["recompute"]
+
     def __init__(self, record, plans, jobs, key, choice):
         super().__init__(plans, key, choice)
         self.memory: Table = {}
@@ -2975,6 +2985,12 @@ class Counted(Job):
         every = {**settings, **get(settings, "optimizer", dict), **get(settings, "kernels", dict)}
         return all(every.get(key) == value for key, value in vars(self.own).items()
                    if key not in ("own", "place", "level", "w"))  # fmt: skip
+
+
+def priced(plans):
+    """Return the recomputations of whole ranks, and that of a layer alone, which blocks are of."""
+    whole = UNIFORM + "1"
+    return [*plans["recompute"], *[whole] * (plans["blocks"] and whole not in plans["recompute"])]
 
 
 def ps(seconds):

@@ -121,6 +121,30 @@ def test_no_bound_is_above_the_optimum_of_enumeration(seed: int) -> None:
         assert proved(training_proof(problem, 3 * optimum)) <= optimum
 
 
+def judged_alike(problem: Problem[Any], plan: Any, bound: float) -> bool:
+    """Compare the checker's times and bytes of a plan; tell whether its seconds are known."""
+    evaluation = evaluate(problem, plan)
+    broken = {violation.rule for violation in evaluation.violations}
+    if broken - {"memory"} or problem.space.outside(problem, plan) is not None:
+        return False
+    plans, _, cases, _ = checker.opened(read(training_proof(problem, bound, plan)))
+    own, time = read(encode_plan(plan)), evaluation.iteration_time
+    times = [stage.time for stage in evaluation.stages]
+    said = [(stage.time, stage.memory[0]) for stage in evaluation.stages]
+    seconds, stages, faults, unknown = checker.judge_job(plans, cases, own, time, said)
+    if broken:  # what the file says of it is of no choice of settings that fits
+        assert faults or unknown or seconds != pytest.approx(time, rel=1e-9)
+        return False
+    assert not faults
+    if "seconds" in " ".join(unknown):
+        return False
+    assert seconds == pytest.approx(time, rel=1e-9)
+    assert [x for x, _ in stages] == pytest.approx(times, rel=1e-9)
+    for (_, held), stage in zip(stages, evaluation.stages, strict=True):
+        assert held is None or float(held) == pytest.approx(stage.memory[0], rel=1e-9)
+    return True
+
+
 @given(SEEDS)
 @examples(12, more=200)
 def test_plans_are_judged_alike(seed: int) -> None:
@@ -129,25 +153,23 @@ def test_plans_are_judged_alike(seed: int) -> None:
     if result.plan is None:
         return
     for plan, _ in zip(Drawer(problem, seed).plans(None), range(6), strict=False):
-        evaluation = evaluate(problem, plan)
-        broken = {violation.rule for violation in evaluation.violations}
-        if broken - {"memory"} or problem.space.outside(problem, plan) is not None:
-            continue
-        proof = read(training_proof(problem, result.objective, plan))
-        plans, _, cases, _ = checker.opened(proof)
-        own, time = read(encode_plan(plan)), evaluation.iteration_time
-        times = [stage.time for stage in evaluation.stages]
-        said = [(stage.time, stage.memory[0]) for stage in evaluation.stages]
-        seconds, stages, faults, unknown = checker.judge_job(plans, cases, own, time, said)
-        if broken:  # what the file says of it is of no choice of settings that fits
-            assert faults or unknown or seconds != pytest.approx(time, rel=1e-9)
-            continue
-        assert not faults
-        if "seconds" not in " ".join(unknown):
-            assert seconds == pytest.approx(time, rel=1e-9)
-            assert [x for x, _ in stages] == pytest.approx(times, rel=1e-9)
-            for (_, held), stage in zip(stages, evaluation.stages, strict=True):
-                assert held is None or float(held) == pytest.approx(stage.memory[0], rel=1e-9)
+        judged_alike(problem, plan, result.objective)
+
+
+@pytest.mark.parametrize("ways", ["block", "none,block", "full,block"])
+def test_layers_of_blocks_have_figures_whatever_else_may_be_recomputed(ways: str) -> None:
+    """Without whole layers in the set, computing a layer of a block again took no time."""
+    problem = runtime_problem(
+        "megatron",
+        "dense",
+        constraints=constraints_of({"recompute": ways, "pp": "2", "virtual_stages": "1"}),
+        memory_limit=int(2.6 * GIB),
+        cluster=small_cluster(1, 2),
+    )
+    best = solve(problem).objective
+    plans = [*zip(Drawer(problem, 0).plans(None), range(30), strict=False)]
+    assert sum(judged_alike(problem, plan, best) for plan, _ in plans) > 3
+    assert proved(training_proof(problem, best)) == pytest.approx(best, rel=1e-6)
 
 
 @given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32 - 1))

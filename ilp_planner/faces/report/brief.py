@@ -277,7 +277,7 @@ def next_steps(problem: Problem[Any], result: Result, saved_to: Path | None) -> 
     """Yield commands that go on from here, in the order of a shell's line."""
     if result.plan is None or result.evaluation is None:
         if result.status is Status.INFEASIBLE and "memory" in result.reason and _trains(problem):
-            yield "ilp-plan fit with the same model and GPUs: whether other training fits, as --lora"
+            yield "ilp-plan fit with the same model and GPUs: does other training fit, as --lora"
         return
     file = shlex.quote(str(saved_to or FILE))
     if saved_to is None:
