@@ -2983,6 +2983,8 @@ class Counted(Job):
     def has(self, settings):
         """Whether a plan has these settings."""
         every = {**settings, **get(settings, "optimizer", dict), **get(settings, "kernels", dict)}
+        if any(layer_costs().unread(every, vars(self.own))):
+            return False
         return all(every.get(key) == value for key, value in vars(self.own).items()
                    if key not in ("own", "place", "level", "w"))  # fmt: skip
 

@@ -114,6 +114,29 @@ def fields(record: Any, kinds: dict[str, type], where: str) -> Any:
     return found
 
 
+# Settings of usual values that are no number and no switch that is off, or decide nothing here.
+USUAL = {
+    "name": "adam", "implementation": "transformer_engine", "schedule": "1f1b",
+    "encoder_recompute": "none", "fused_softmax": True, "overlap_sends": True,
+}  # fmt: skip
+BESIDE = ("cp", "ep", "etp", "order", "recompute", "optimizer", "kernels", "smallest")
+
+
+def unread(record: Any, known: Any) -> Any:
+    """Yield what an object says beyond known keys, but for usual values: costs leave it out."""
+    for key, value in record.items():
+        if key in known or key in BESIDE or USUAL.get(key, "") == value:
+            continue
+        if any(unread(value, ())) if isinstance(value, dict) else value:
+            yield f"{str(key)[:40]}: {str(value)[:40]}"
+
+
+def refuse_unread(record: Any, known: Any, where: str) -> None:
+    """Raise ValueError if an object says what costs leave out."""
+    for text in unread(record, known):
+        raise ValueError(f"{where}.{text}: not checked")
+
+
 def ceil(whole, ways):
     """Return the larger share of a whole."""
     return -(-whole // ways)
@@ -140,6 +163,7 @@ class Costs:
     def __init__(self, record: Any, per_node: int) -> None:
         self.model = model = fields(record.get("model"), OF_MODEL, "job.model")
         text = record["model"]
+        refuse_unread(text, {*OF_MODEL, *OF_PARTS, "pattern"}, "job.model")
         for key, kinds in OF_PARTS.items():
             some = text.get(key)
             setattr(model, key, None if some is None else fields(some, kinds, f"job.model.{key}"))
@@ -181,6 +205,8 @@ class Costs:
         self.between = fields(links.get("between"), OF_LINK, "job.links.between")
         self.per_node = per_node
         self.settings = [fields(x, OF_SETTINGS, "job.settings") for x in record.get("settings")]
+        for own in record["settings"]:
+            refuse_unread(own, OF_SETTINGS, "job.settings")
         for s in self.settings:
             s.w, s.level = WIDTHS[s.precision], SHARDINGS.index(s.sharding)
         alike: dict[Any, int] = {}  # settings that decide what layers take, whatever is shared

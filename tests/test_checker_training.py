@@ -1,5 +1,6 @@
 """The checker on plans of training runtimes."""
 
+import copy
 import json
 import math
 import random
@@ -194,6 +195,7 @@ def made_job(drawn: random.Random) -> Any:
     layers, pp = drawn.randint(1, 7), drawn.randint(1, 5)
     plans = {
         "layers": layers, "batch": drawn.randint(1, 12), "limit": 1, "recompute": ["none"],
+        "blocks": False,
         "pattern": tuple(sorted(drawn.choices((0, 1), k=layers)) if drawn.random() < 0.5 else
                          (*(drawn.randint(0, 1) for _ in range(layers - 1)), 0)),
     }  # fmt: skip
@@ -319,6 +321,40 @@ def _small(model: str) -> tuple[Record, float, Problem[Any]]:
     found = record_of(problem)
     assert found is not None
     return *found, problem
+
+
+# What a file may say of settings and of a model that the checker computes nothing of.
+UNREAD: dict[str, dict[str, Any]] = {
+    "settings": {
+        "quantised": "fp8-delayed", "fp8_attention": True, "encoder_recompute": "full",
+        "name": "muon", "graphs": "local", "implementation": "local", "deferred_output": True,
+        "moment_format": "8bit", "nobody_knows": 1,
+    },
+    "model": {"sparse": {"heads": 4}, "prediction_layers": 1, "lengths": {"batching": "packed"},
+              "encoder": {"layers": 2}, "parallel_norms": 1, "mamba": {"heads": 2}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "key"), [(of, key) for of, said in UNREAD.items() for key in said])
+def test_what_is_not_computed_is_refused_by_name(of: str, key: str) -> None:
+    proof = copy.deepcopy(small()[0]["certificate"]["independent"])
+    job = proof["table"]["job"]
+    for said in job["settings"] if of == "settings" else [job["model"]]:
+        said[key] = UNREAD[of][key]
+    with pytest.raises(checker.RefusedError, match=f"job.{of}.{key}: .* not checked"):
+        checker.opened(read(proof))
+
+
+@pytest.mark.parametrize("key", UNREAD["settings"])
+def test_a_plan_with_settings_that_are_not_computed_is_not_judged_without_a_word(key: str) -> None:
+    record = copy.deepcopy(small()[0])
+    plan, proof = read(record["plan"]), read(record["certificate"]["independent"])
+    settings = plan["settings"]
+    inner = next((s for s in ("optimizer", "kernels") if key in settings[s]), "")
+    (settings[inner] if inner else settings)[key] = UNREAD["settings"][key]
+    plans, _, cases, _ = checker.opened(proof)
+    _, _, faults, unknown = checker.judge_job(plans, cases, plan, record["result"]["objective_s"])
+    assert faults or unknown
 
 
 @given(SEEDS)
