@@ -3604,7 +3604,12 @@ def said_of_jobs(plans, jobs, cases, claimed):
     only = (f"{key} {', '.join(map(str, sorted(of)))}" for key, of in plans["only"].items())
     left += [f"all but {one}" for one in only]
     left += ["recomputation of some layers of a stage"] * (not plans["blocks"])
-    left += ["several stages of a rank"] * (not plans["interleaves"])
+    several = "several stages of a rank"
+    if plans["interleaves"] and len({*plans["pattern"]}) > 1:
+        several += " without as many layers in all stages but the first and the last"
+    elif plans["interleaves"]:
+        several += " that are not as even as can be, or have the ends alone"
+    left.append(several)
     return {
         "set": f"{plans['space']}, {plans['layers']} layers, {plans['devices']} devices in nodes "
         f"of {plans['devices_per_node']}, {len(cases)} degrees, settings "
