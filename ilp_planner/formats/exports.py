@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.errors import PlanError, PlannerError, UsageError
 from ilp_planner.base.files import check_writable, write_text
 from ilp_planner.base.library import hub_names
 from ilp_planner.base.units import format_seconds
@@ -242,52 +242,8 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
     row = export_row(runtime)
-    tuning = job.settings.tuning
-    for key, what in (
-        ("encoder", "images before the decoder"),
-        ("sounds", "sounds before the decoder"),
-        ("outputs", "another head"),
-    ):
-        if not getattr(job.model, key) or (row.sees and key != "outputs"):
-            continue
-        raise PlanError(
-            f"model.{key}: found {what}, but the export for {runtime} is "
-            "written for text alone; `ilp-plan evaluate` and `ilp-plan show` take the plan"
-            + "; `swift` writes it"
-            * (key != "outputs")
-        )
-    kind = MOMENTS.read(job.settings)
-    if kind in BY_TRAINER and runtime.system != "peft":
-        raise PlanError(
-            f"{FORMAT_FIELD}: found {kind}, but {runtime} keeps moments as plain "
-            "numbers on the device; `peft` writes it"
-        )
-    if job.settings.kernels.chunked_loss and runtime.system != "peft":
-        raise PlanError(
-            f"{LOSS_FIELD}: found {LIGER}, but {runtime} has its own loss; `peft` writes it"
-        )
-    if job.settings.kernels.fp8_attention and runtime.system != "nemo":
-        raise PlanError(
-            f"{FP8_FIELD}: found true, but {runtime} has no setting for it; `nemo` writes it"
-        )
-    if tuning and not row.tunes:
-        what = "rank" if tuning.rank else "frozen"
-        raise PlanError(
-            f"settings.tuning.{what}: found {tuning.rank or ', '.join(tuning.frozen)}, but "
-            f"{runtime} trains all of a model; "
-            f"`{'peft' if job.settings.kernels.implementation == 'eager' else 'nemo'}` writes it"
-        )
-    if job.batching and job.batching not in row.batchings:
-        others = [
-            str(Runtime(system, release))
-            for system, releases in EXPORTS.items()
-            for release, other in releases.items()
-            if job.batching in other.batchings and (other.tunes or not tuning)
-        ]
-        raise PlanError(
-            f"batching: found {job.batching}, but {runtime} is written with "
-            f"{' or '.join(row.batchings) or 'equal'} samples alone; `{others[-1]}` writes it"
-        )
+    if limit := _limit(runtime, job):
+        raise PlanError(f"{limit}; {_takers(job)}")
     if runtime.release in row.cores:
         from ilp_planner.formats.megatron.launch import check_release
 
@@ -315,13 +271,77 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     return Exported(around.files, (*around.notes, *exported.notes))
 
 
+def _limit(runtime: Runtime, job: TrainingJob) -> str:
+    """Return the limit of a row of `EXPORTS` that a job is beyond; empty if there is none."""
+    row, tuning, kernels = export_row(runtime), job.settings.tuning, job.settings.kernels
+    kind, model = MOMENTS.read(job.settings), job.model
+    text = f"the export for {runtime} is written for text alone"
+    many = " or ".join(row.batchings) or "equal"
+    limits = (
+        (model.encoder and not row.sees, "model.encoder", "images before the decoder", text),
+        (model.sounds and not row.sees, "model.sounds", "sounds before the decoder", text),
+        (model.outputs, "model.outputs", "another head", text),
+        (
+            kind in BY_TRAINER and runtime.system != "peft",
+            FORMAT_FIELD,
+            kind,
+            f"{runtime} keeps moments as plain numbers on the device",
+        ),
+        (
+            kernels.chunked_loss and runtime.system != "peft",
+            LOSS_FIELD,
+            LIGER,
+            f"{runtime} has its own loss",
+        ),
+        (
+            kernels.fp8_attention and runtime.system != "nemo",
+            FP8_FIELD,
+            "true",
+            f"{runtime} has no setting for it",
+        ),
+        (
+            tuning and not row.tunes,
+            f"settings.tuning.{'rank' if tuning.rank else 'frozen'}",
+            tuning.rank or ", ".join(tuning.frozen),
+            f"{runtime} trains all of a model",
+        ),
+        (
+            job.batching and job.batching not in row.batchings,
+            "batching",
+            job.batching,
+            f"{runtime} is written with {many} samples alone",
+        ),
+    )
+    return next((f"{key}: found {has}, but {limit}" for on, key, has, limit in limits if on), "")
+
+
+def _takers(job: TrainingJob) -> str:
+    """Return the exports that take a job as it is, in words."""
+    found = []
+    for system, rows in EXPORTS.items():
+        for release, row in rows.items():
+            runtime = Runtime(system, release)
+            try:
+                if not _limit(runtime, job):
+                    _function(row.function)(job, "run", Expected())
+                    found.append(f"`{runtime if len(rows) > 1 else system}`")
+            except PlannerError:
+                continue
+    if found:
+        return f"{' or '.join(found)} writes it"
+    return "no other export takes this plan; `ilp-plan evaluate` and `ilp-plan show` take it"
+
+
 def _function(name: str) -> Callable[..., object]:
     module, _, function = name.partition(":")
     return cast("Callable[..., object]", getattr(importlib.import_module(module), function))
 
 
-def refusal_of(runtime: Runtime, job: TrainingJob) -> str:
-    """Return why a training system cannot run a job; nothing if it can."""
+def refusal_of(runtime: Runtime, job: TrainingJob, *, others: bool = True) -> str:
+    """Return why a training system cannot run a job; nothing if it can. others: name the exports
+    that take it."""
+    if not others and (limit := _limit(runtime, job)):
+        return limit
     try:
         export_job(runtime, job, "run", Expected())
     except PlanError as refusal:
@@ -418,7 +438,7 @@ def _near_run(
     """
     for release in sorted(releases_of(runtime.system), key=bool, reverse=True):  # named ones first
         other = runtime._replace(release=release)
-        if not nearest and not refusal_of(other, job):
+        if not nearest and not refusal_of(other, job, others=False):
             raise PlanError(f"{refusal}; `{other}` runs it as it is")
     near = _nearest(runtime, job, target)
     if near is None:
@@ -451,7 +471,7 @@ def _near_job(runtime: Runtime, refused: "NoJobError", target: Target, *, neares
 
 
 def _nearest(runtime: Runtime, job: TrainingJob, target: Target) -> NearRun | None:
-    refusal = partial(refusal_of, runtime)
+    refusal = partial(refusal_of, runtime, others=False)
     return nearest_run(job, target.model, target.cluster, refusal, target.asked)
 
 
