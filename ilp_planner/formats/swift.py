@@ -76,6 +76,10 @@ def export_swift(job: TrainingJob, name: str, expected: Expected | None = None) 
     """
     check_batch(job)
     check_uncompiled(job, TOOL)
+    if sparse := job.model.sparse:
+        raise Unfit("model.sparse", f"{sparse.top_k} keys that an indexer chooses").but(
+            f"{TOOL} has other kernels for them, and an indexer that learns nothing unless asked"
+        )
     model = replace(job.model, encoder=None, sounds=None)
     whole = arguments_of_job(replace(job, model=model))
     own = model_values(model, job.settings.vocab_multiple)
@@ -95,6 +99,8 @@ def export_swift(job: TrainingJob, name: str, expected: Expected | None = None) 
     if model.experts:
         found |= {"expert_tensor_parallel_size": job.expert_tp}
         found.setdefault("moe_grouped_gemm", False)
+    if model.prediction_layers:  # not taken from the model's configuration
+        found["mtp_num_layers"] = model.prediction_layers
     found |= SAMPLES.get(job.batching, {})
     found |= _tuned(job) | _seen(job)
     named = (expected.model if expected else "") or "MODEL"

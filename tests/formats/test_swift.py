@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.base.errors import PlanError
+from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.formats.captured.reader import read_any_launch
 from ilp_planner.formats.exported import Expected
 from ilp_planner.formats.exports import EXPORTS, Runtime, export_job
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.swift import export_swift
+from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.lengths import FULL, GROUPED, JOINED, LONGEST, PACKED, Lengths
 from ilp_planner.specs.model_reader import read_model
@@ -33,6 +34,16 @@ def seeing() -> dict[str, Decoder]:
 
 
 MODELS = seeing()
+AHEAD = {  # models that predict several words
+    path.stem: model
+    for path in library_files("models")
+    if (model := as_decoder(read_model(path).architecture)) and model.prediction_layers
+}
+SPARSE = {
+    path.stem: model
+    for path in library_files("models")
+    if (model := as_decoder(read_model(path).architecture)) and model.sparse
+}
 REFUSED = {"llava-1.5-7b", "qwen2-audio-7b", "voxtral-mini-3b"}  # ms-swift's Megatron has none
 
 
@@ -109,6 +120,52 @@ def test_what_is_written_is_read_back_as_the_same_job(
         assert replace(found.settings, tuning=tuning, carried=()) == own
         for field in ("micro_batch", "global_batch", "tp", "pp", "dp", "layout"):
             assert getattr(found, field) == getattr(job, field), field
+
+
+@pytest.mark.parametrize("name", sorted({*AHEAD} - {*SPARSE}))
+def test_layers_of_multi_token_prediction_are_said_and_no_others_counted(
+    name: str, tmp_path: Path
+) -> None:
+    for layers in (AHEAD[name].prediction_layers, 0):
+        model = replace(AHEAD[name], prediction_layers=layers)
+        job = job_of(of_transformers(model) if model.encoders else model)
+        if [*misfits(model)]:  # of Megatron-LM, whatever the arguments
+            with pytest.raises(SpecError):
+                export_swift(job, "run", Expected(model=name))
+            continue
+        text = export_swift(job, "run", Expected(model=name)).files[".sh"]
+        assert (f"--mtp_num_layers {layers}" in text) == bool(layers)
+        assert ("--mtp_num_layers" in text) == bool(layers)
+        (tmp_path / "run.sh").write_text(text)
+        found = job_of_arguments(read_any_launch(tmp_path / "run.sh"))
+        assert found.model.prediction_layers == layers
+        assert found.layout == job.layout
+
+
+@pytest.mark.parametrize("name", sorted(SPARSE))
+def test_attention_to_chosen_keys_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"^model.sparse: found \d+ keys that an indexer chooses"):
+        export_swift(job_of(SPARSE[name]), "run", Expected(model=name))
+    words = f"NPROC_PER_NODE=8 megatron sft --model {name} --max_length 1024"
+    for more, loss in (
+        ("", None),
+        ("--apply_dsa_kernel_fusion false", None),
+        ("--apply_dsa_kernel_fusion true", "none"),
+        (
+            "--apply_dsa_kernel_fusion true --dsa_indexer_loss_coeff 0.01 "
+            "--dsa_indexer_use_sparse_loss true",
+            "sparse",
+        ),
+    ):
+        (tmp_path / "run.sh").write_text(f"{words} {more}\n")
+        if loss is None:
+            with pytest.raises(SpecError, match=r"apply_dsa_kernel_fusion: found .*expected true"):
+                read_any_launch(tmp_path / "run.sh")
+            continue
+        args = read_any_launch(tmp_path / "run.sh")
+        sparse = job_of_arguments(args).model.sparse
+        assert sparse == replace(SPARSE[name].sparse, loss=loss)
+        assert "counted as TileLang's" in " ".join(args.remarks)
 
 
 def test_every_model_that_sees_is_written_or_refused_by_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ilp_planner.base.errors import MISSING
 from ilp_planner.formats.imported.rows import (
     FULL,
     OF_DOCUMENTS,
@@ -17,9 +18,11 @@ from ilp_planner.formats.imported.rows import (
     truth,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
+from ilp_planner.formats.megatron.sparse import CHOSEN, LOSS
 from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, ROUTED
 
+FUSED = "apply_dsa_kernel_fusion"
 HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
 
 
@@ -78,11 +81,35 @@ def _of_experts(reading: Reading) -> None:
         reading.said["settings.tuning.targets"] = (*targets, *own)
 
 
+def _unasked(reading: Reading) -> None:
+    """Say what a named model has, and its configuration does not say to ms-swift: no layers of
+    multi-token prediction, no loss of an indexer, and unfused kernels beside it
+    (`megatron_args.py: MegatronArguments`).
+
+    Raises
+    ------
+    SpecError: an indexer with unfused kernels.
+    """
+    reading.said.setdefault("mtp_num_layers", None)
+    if not reading.chooses():
+        return
+    if not truth(reading.given.get(FUSED)):
+        raise reading.error(
+            FUSED,
+            reading.given.get(FUSED, MISSING),
+            "true: unfused kernels copy every token's chosen keys, which is not modelled",
+        )
+    reading.remarks.append(f"{FUSED}: its kernels; counted as TileLang's")
+    for key in (LOSS, CHOSEN):
+        reading.said.setdefault(key, None)
+
+
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
     if given.get("recompute_granularity", "unsaid") is None:  # the word `none`
         reading.said["recompute_granularity"] = None
+    _unasked(reading)
     if "lora" in (given.get("tuner_type"), given.get("train_type")):
         reading.adapters(
             ("lora_rank", 8), ("target_modules", BRIDGE_TARGETS), ("lora_dropout", 0.05)
@@ -125,6 +152,7 @@ ROWS: dict[str, Says] = {
         "causal_lm", "generative_reranker", *HEADS, otherwise="causal_lm, seq_cls or embedding"
     ),
     "num_labels": _nothing,
+    FUSED: _nothing,
     "rlhf_type": lambda value: {},
     "max_completion_length": lambda value: {},
     "recompute_granularity": lambda value: {

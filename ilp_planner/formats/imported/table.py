@@ -27,6 +27,7 @@ from ilp_planner.formats.imported.rows import (
     targets_of,
 )
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags, flags_by_key
+from ilp_planner.formats.megatron.hybrid import SPARSE, VARIANT
 from ilp_planner.formats.megatron.launcher import smallest_world
 from ilp_planner.formats.megatron.launchers import Open, Said
 from ilp_planner.formats.megatron.ranks import USUAL_NODE, ranks_of
@@ -344,6 +345,11 @@ class Reading:
         """Tell whether the model that is named, or said, has routed experts."""
         found = self._named()
         return bool(self.said.get("num_experts") or (found and found[0].get("num_experts")))
+
+    def chooses(self) -> bool:
+        """Tell whether attention of the model that is named sees keys that an indexer chooses."""
+        found = self._named()
+        return bool(found and found[0].get(VARIANT) == SPARSE)
 
     def _named(self) -> tuple[dict[str, Value], list[str], dict[str, AnyEncoder]] | None:
         named = self.said.get(MODEL)
