@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.exported import Expected, Exported, commented, describe
+from ilp_planner.formats.imported.swift import SAME
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.model import model_values
 from ilp_planner.job.encoder import recompute_of
@@ -26,21 +27,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 TOOL = "ms-swift's Megatron"
-# Arguments that it has as Megatron-LM does (`megatron_args.py: MegatronArguments`).
-SAID = """micro_batch_size global_batch_size recompute_granularity recompute_method
-    recompute_num_layers recompute_modules bias_dropout_fusion gradient_accumulation_fusion
-    masked_softmax_fusion apply_rope_fusion cross_entropy_loss_fusion cross_entropy_fusion_impl
-    attention_backend optimizer optimizer_cpu_offload optimizer_offload_fraction
-    use_precision_aware_optimizer main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype
-    use_distributed_optimizer tensor_model_parallel_size pipeline_model_parallel_size
-    decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers
-    account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sequence_parallel
-    context_parallel_size cp_comm_type tp_comm_overlap overlap_grad_reduce overlap_param_gather
-    microbatch_group_size_per_vp_stage pipeline_model_parallel_layout expert_model_parallel_size
-    expert_tensor_parallel_size moe_token_dispatcher_type moe_enable_deepep moe_grouped_gemm
-    moe_permute_fusion moe_shared_expert_overlap moe_expert_capacity_factor
-    moe_pad_expert_input_to_capacity fp8_recipe fp8_format fp8_param_gather"""
-SAME = frozenset(SAID.split())
 RENAMED = {
     "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
     "bias_swiglu_fusion": "bias_activation_fusion",

@@ -123,7 +123,8 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
         divided = said.arguments.on("sequence_parallel")
         job = replace(job, settings=replace(job.settings, sequence_parallel=divided))
         writer = partial(line_change, said.arguments, job)
-        kind = "arguments" if said.arguments.spelling is None else "keys"
+        spelling = said.arguments.spelling
+        kind = "arguments" if spelling is None or spelling.launched else "keys"
         words = f"{kind} of {asked[source]}" if source == "megatron_script" else kind
     precision = job.settings.precision
     installed = flash_notes(spec) if uses_package(job) else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ilp_planner.formats.imported.rows import RECENT, Says, only
+from ilp_planner.formats.imported.rows import RECENT, Says, only, override
 from ilp_planner.formats.imported.table import MODEL, TOKENS, WORLD, Reading, System
 from ilp_planner.settings.table import SEQUENCE
 
@@ -47,5 +47,6 @@ SYSTEM = System(
         "log-probabilities are not counted",
     ),
     finish=_finish,
-    form="{}={}".format,
+    form=override,
+    launched=True,
 )  # fmt: skip

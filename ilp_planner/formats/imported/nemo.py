@@ -91,8 +91,8 @@ def _finish(reading: Reading) -> None:
 def _batching(given: Mapping[str, Any], *, tunes: bool) -> str:
     """Return how Megatron-Bridge makes samples (`FinetuningDatasetConfig`); pretraining joins
     documents. tunes: the recipe trains a model further."""
-    keys = [key for key in given if key.startswith("dataset.") and given[key] is not None]
-    if any("packed_sequence_specs" in key for key in keys):
+    keys = [key for key in given if re.match(r"dataset\..*packed_sequence_specs", key)]
+    if any(given[key] is not None for key in keys):
         return PACKED
     if truth(given.get("dataset.dataset_kwargs.pad_to_max_length")):
         return FULL

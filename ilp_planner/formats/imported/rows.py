@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 Arguments = Mapping[str, Value]
 
 
+class Given(dict[str, Any]):
+    """Values by key. read: the keys whose values were looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value and note that it was looked at."""
+        self.read.add(key)
+        return super().get(key, default)
+
+
 class Uncounted(NamedTuple):
     """The row of a key that is not counted, unless its value is one of these. text: what is not."""
 
@@ -73,6 +90,12 @@ def each(values: Iterable[Any], said: Arguments) -> dict[Any, Arguments]:
 def both_activations(value: Any) -> Arguments:
     """Return the row of one key for the kernels of both activations."""
     return {"bias_swiglu_fusion": value, "bias_gelu_fusion": value}
+
+
+def override(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the word of a launch line that sets a key of a file, as Hydra takes it."""
+    text = ",".join(values)
+    return (f"{key}=[{text}]" if "," in text else f"{key}={text}",)
 
 
 OF_DOCUMENTS = f"of documents (`--lengths`); {COUNTED_FULL}"

@@ -34,10 +34,12 @@ DELTA_NETS = ("slime_plugins.models.qwen3_next", "slime_plugins.models.qwen3_5")
 INDEXED = ("slime_plugins.models.glm5.glm5",)
 
 
-def _option(key: str, word: str) -> str:
-    """Return an option as it is typed; a switch has no word."""
+def _option(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return an option as it is typed; a switch has no word, and is left out where it is off."""
     name = f"--{key.replace('_', '-')}"
-    return {"true": name, "false": f"without {name}"}.get(word, f"{name} {word}")
+    if values == ("false",):
+        return ()
+    return (name,) if values == ("true",) else (name, *values)
 
 
 def _layer(value: Any) -> Arguments:
@@ -181,4 +183,6 @@ SYSTEM = System(
     ),
     finish=_finish,
     form=_option,
+    launched=True,
+    options=True,
 )  # fmt: skip

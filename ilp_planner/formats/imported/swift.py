@@ -23,6 +23,21 @@ from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, ROUTED
 
 FUSED = "apply_dsa_kernel_fusion"
+# Arguments that it has as Megatron-LM does (`megatron_args.py: MegatronArguments`).
+SAID = """micro_batch_size global_batch_size recompute_granularity recompute_method
+    recompute_num_layers recompute_modules bias_dropout_fusion gradient_accumulation_fusion
+    masked_softmax_fusion apply_rope_fusion cross_entropy_loss_fusion cross_entropy_fusion_impl
+    attention_backend optimizer optimizer_cpu_offload optimizer_offload_fraction
+    use_precision_aware_optimizer main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype
+    use_distributed_optimizer tensor_model_parallel_size pipeline_model_parallel_size
+    decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers
+    account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sequence_parallel
+    context_parallel_size cp_comm_type tp_comm_overlap overlap_grad_reduce overlap_param_gather
+    microbatch_group_size_per_vp_stage pipeline_model_parallel_layout expert_model_parallel_size
+    expert_tensor_parallel_size moe_token_dispatcher_type moe_enable_deepep moe_grouped_gemm
+    moe_permute_fusion moe_shared_expert_overlap moe_expert_capacity_factor
+    moe_pad_expert_input_to_capacity fp8_recipe fp8_format fp8_param_gather"""
+SAME = frozenset(SAID.split())
 HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
 
 
@@ -155,8 +170,10 @@ ROWS: dict[str, Says] = {
     FUSED: _nothing,
     "rlhf_type": lambda value: {},
     "max_completion_length": lambda value: {},
-    "recompute_granularity": lambda value: {
-        "recompute_granularity": None if value is None or value == "none" else value,
+    "recompute_granularity": {
+        "none": {"recompute_granularity": None},
+        "full": {"recompute_granularity": "full"},
+        "selective": {"recompute_granularity": "selective"},
     },
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "bias_activation_fusion": both_activations,
@@ -214,5 +231,8 @@ SYSTEM = System(
     },
     finish=_finish,
     variables=("NPROC_PER_NODE", "NNODES"),
-    form=lambda key, word: f"--{key} {word.replace(',', ' ')}",
+    form=lambda key, values: (f"--{key}", *values),
+    has=SAME,
+    launched=True,
+    options=True,
 )  # fmt: skip

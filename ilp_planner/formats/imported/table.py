@@ -20,6 +20,7 @@ from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import DIGITS, RANKS, SAMPLES
 from ilp_planner.formats.imported.rows import (
     Arguments,
+    Given,
     Says,
     Uncounted,
     model_arguments,
@@ -38,6 +39,7 @@ from ilp_planner.formats.megatron.values import (
     STEPS,
     MegatronArguments,
     Spelling,
+    assigned,
     check_stages,
     data_parallel_of,
     model_parallel,
@@ -49,6 +51,7 @@ from ilp_planner.specs.tuning import MOST_DROPOUT
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.ranks import Gpus
+    from ilp_planner.formats.megatron.values import Form
     from ilp_planner.specs.images import AnyEncoder
 
 WORLD, NODES, EACH = "@world", "@nodes", "@each"
@@ -78,7 +81,10 @@ class System(NamedTuple):
     that go on with the name of an argument. aside: patterns of keys that decide neither memory nor
     time of a step. usual: its defaults. notes: on every job of it. finish: says what several keys
     say together. normal: a key as `rows` has it. words: of lists in launches that are words.
-    seldom: the names of arguments say nothing unless a file has one of them.
+    seldom: the names of arguments say nothing unless a file has one of them. has: the arguments
+    that changes may be said in by these names; None: all. form: the words of a key and its values;
+    none: the key is left out. launched: they are words of a launch line. options: a key may be
+    left out of it.
     """
 
     name: str
@@ -90,9 +96,12 @@ class System(NamedTuple):
     finish: Callable[[Reading], None] = lambda reading: None
     normal: Callable[[str], str] = lambda key: key
     variables: tuple[str, ...] = ()
-    form: Callable[[str, str], str] = "{} = {}".format
+    form: Form = assigned
     runtime: str = ""
     seldom: bool = False
+    has: frozenset[str] | None = None
+    launched: bool = False
+    options: bool = False
 
 
 @dataclass(slots=True)
@@ -101,17 +110,17 @@ class Reading:
 
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
-    plan, and unknown ones. encoders: those of the model that is named, by their fields. encoder_is:
-    their fields that the system decides, and the parts of the model that are `frozen`. outputs:
-    numbers that the head gives for a token, as of a classifier; 0: one for every word. batching: as
-    `MegatronArguments` has it.
+    plan unless `finish` looks at them, and unknown ones. encoders: those of the model that is
+    named, by their fields. encoder_is: their fields that the system decides, and the parts of the
+    model that are `frozen`. outputs: numbers that the head gives for a token, as of a classifier;
+    0: one for every word. batching: as `MegatronArguments` has it.
     """
 
     system: System
     source: str
     said: dict[str, Value] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
+    given: Given = field(default_factory=Given)
     opened: dict[str, Open] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
@@ -527,7 +536,7 @@ def spelling(system: System, said: Mapping[str, str]) -> Spelling:
     """Return a system's words for arguments. said: the keys that say them in this job."""
     plain: dict[str, str] = {}
     named: dict[str, str] = {}
-    pairs: dict[tuple[str, Value], tuple[str, str]] = {}
+    pairs: dict[tuple[str, Value], tuple[str, tuple[str, ...]]] = {}
     for key, row in system.rows.items():
         if isinstance(row, str):
             plain.setdefault(row, key)
@@ -546,16 +555,27 @@ def spelling(system: System, said: Mapping[str, str]) -> Spelling:
     keys = {**named, **plain, **said}
     if system.rows.get(keys.get(LENGTH, "")) == LENGTH:
         keys["seq_length"] = keys[LENGTH]
+    may, rows = system.has, system.rows
+    if may is not None:
+        plain = {n: key for n, key in plain.items() if n in may | said.keys() or rows.get(key) == n}
     return Spelling(
         {flag_of(name) if name in flags_by_key() else name: key for name, key in keys.items()},
         plain,
         pairs,
         system.form,
+        system.launched,
+        {
+            name: system.usual.get(name, flags_by_key()[name][0].default)
+            for name in said
+            if name in flags_by_key()
+        }
+        if system.options
+        else None,
     )
 
 
 def _add_pairs(
-    pairs: dict[tuple[str, Value], tuple[str, str]],
+    pairs: dict[tuple[str, Value], tuple[str, tuple[str, ...]]],
     named: dict[str, str],
     key: str,
     row: Mapping[Any, Arguments],
@@ -568,7 +588,7 @@ def _add_pairs(
                 continue
             default = flags_by_key()[name][0].default
             word = str(value).lower() if isinstance(value, bool) else str(value)
-            pairs.setdefault((name, said.get(name, default)), (key, word))
+            pairs.setdefault((name, said.get(name, default)), (key, (word,)))
             named.setdefault(name, key)
 
 
@@ -669,8 +689,8 @@ def _packed(tokens: int, length: int, samples: int) -> int:
 def _remarked(args: MegatronArguments, reading: Reading) -> MegatronArguments:
     """Return arguments with remarks on all keys that were not read."""
     remarks = list(reading.remarks)
-    if reading.aside:
-        remarks.append(f"not about the plan: {_grouped(reading.aside)}")
+    if aside := [key for key in reading.aside if key not in reading.given.read]:
+        remarks.append(f"not about the plan: {_grouped(aside)}")
     if reading.unread:
         names = ", ".join(dict.fromkeys(reading.unread))
         remarks.append(f"{names}: not read: no key of {reading.system.name} that is known here")

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ilp_planner.formats.imported.rows import RECENT, Says, Uncounted, both_activations, only
+from ilp_planner.formats.imported.rows import (
+    RECENT,
+    Says,
+    Uncounted,
+    both_activations,
+    only,
+    override,
+)
 from ilp_planner.formats.imported.table import (
     EACH,
     LENGTH,
@@ -136,5 +143,6 @@ SYSTEM = System(
         "log-probabilities are not counted",
     ),
     finish=_finish,
-    form=lambda key, word: f"{key}=[{word}]" if "," in word else f"{key}={word}",
+    form=override,
+    launched=True,
 )  # fmt: skip

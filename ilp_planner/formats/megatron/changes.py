@@ -165,31 +165,38 @@ def _spelled(
 
     changed: arguments with their values; None: they are left out.
     """
-    fields = []
+    said: list[tuple[str, ...]] = []
+    dropped: list[str] = []
     for key, value in changed.items():
         meant = flags_by_key()[key][0].default if value is None else value
-        pair = spelling.pairs.get((key, meant))
-        if pair is None and key in spelling.plain:
-            pair = spelling.plain[key], _text(meant)
-        if pair is None and key == "global_batch_size" and STEPS in spelling.keys:
-            continue  # follows from those
-        if pair is None:
+        plain, pair = spelling.plain.get(key), spelling.pairs.get((key, meant))
+        goes = plain is not None and (spelling.leaves or {}).get(key, _NOTHING) == meant
+        if pair is None and plain and (meant is not None or spelling.leaves is None):
+            pair = plain, _texts(meant)
+        words = spelling.form(*pair) if pair and not (goes and value is None) else ()
+        if words:
+            said.append(words)
+        elif plain and goes:
+            dropped += spelling.form(plain, ())
+        elif key != "global_batch_size" or STEPS not in spelling.keys:  # follows from those
             return None
-        fields.append(spelling.form(*pair))
     for number, now, then in (
         (REPLICAS, before.dp, after.dp),
         (STEPS, before.micro_batches, after.micro_batches),
     ):
         if number in spelling.keys and now != then:
-            fields.append(spelling.form(spelling.keys[number], str(then)))
+            said.append(spelling.form(spelling.keys[number], (str(then),)))
     gpus = after.world if after.world != before.world else 0
-    return LineChange(fields=tuple(dict.fromkeys(fields)), gpus=gpus)
+    once = tuple(word for words in dict.fromkeys(said) for word in words)
+    if spelling.launched:
+        return LineChange(add=once, drop=tuple(dict.fromkeys(dropped)), gpus=gpus)
+    return LineChange(fields=once, gpus=gpus)
 
 
-def _text(value: Value) -> str:
+def _texts(value: Value) -> tuple[str, ...]:
     if isinstance(value, bool) or value is None:
-        return {None: "null", True: "true", False: "false"}[value]
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return ({None: "null", True: "true", False: "false"}[value],)
+    return tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
 
 
 _NOTHING = object()

@@ -26,18 +26,29 @@ SHOWN = 80  # characters of a word in a message
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
 
 
+Form = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # words of a key and its values
+
+
+def assigned(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a key and its values as a file has them."""
+    return (f"{key} = {','.join(values)}",)
+
+
 class Spelling(NamedTuple):
     """Another system's words for arguments of Megatron-LM.
 
     keys: by flag, and by what no argument says. plain: keys with just the value of an argument.
-    pairs: by argument and value, the key and its word where words differ. form: writes a key and
-    its word.
+    pairs: by argument and value, the key and its words where they differ. form: writes a key and
+    its values. launched: as words of a launch line. leaves: arguments whose keys may be left out of
+    it, with their values then; None: keys of a file, or overrides of one, which have null instead.
     """
 
     keys: Mapping[str, str]
     plain: Mapping[str, str]
-    pairs: Mapping[tuple[str, Value], tuple[str, str]]
-    form: Callable[[str, str], str]
+    pairs: Mapping[tuple[str, Value], tuple[str, tuple[str, ...]]]
+    form: Form
+    launched: bool = False
+    leaves: Mapping[str, Value] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
