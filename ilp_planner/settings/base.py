@@ -79,8 +79,8 @@ class JobOption(NamedTuple):
 
     field: of `Settings`, whose value it has; empty: the choice's value, by `words` if there are
     any. unsaid: its value where it is not given. others: further ones that are tried then, if
-    Megatron-LM refuses the job. of_experts: it goes with experts alone. degree: the option that has
-    to be above 1.
+    Megatron-LM refuses the job. of_experts, of_encoders: it goes with these alone. degree: the
+    option that has to be above 1.
     """
 
     field: str = ""
@@ -88,6 +88,7 @@ class JobOption(NamedTuple):
     unsaid: Any = None
     others: Change | None = None
     of_experts: bool = False
+    of_encoders: bool = False
     degree: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import UsageError
@@ -537,6 +538,16 @@ def check_encoders(job: TrainingJob) -> Iterator[Broken]:
         yield Broken(OF_ENCODERS, found, "none without an encoder that is trained")
     elif all(one.recomputed for one in job.model.encoders):
         yield Broken(OF_ENCODERS, found, "none, as the encoder is always recomputed")
+
+
+def with_followed(settings: Settings, model: Decoder) -> Settings:
+    """Return settings with the values that follow from others in a model: encoders whose layers are
+    recomputed as the decoder's are, if they are trained."""
+    if not that_follow(model):
+        return settings
+    trained = trains_encoder(model, settings.tuning)
+    value = AS_ENCODER[settings.recompute.granularity] if trained else "none"
+    return replace(settings, encoder_recompute=value)
 
 
 def that_follow(model: Decoder) -> dict[str, tuple[str, ...]]:

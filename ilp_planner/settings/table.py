@@ -432,7 +432,10 @@ SETTINGS = (
         choice=values.ENCODER_RECOMPUTE,
         label=labels.unusual(15, "encoder_recompute", "encoder recomputed: {}"),
         job_option=JobOption(
-            "encoder_recompute", unsaid="none", others=Change(5, ("full", "core"))
+            "encoder_recompute",
+            unsaid="none",
+            others=Change(5, ("full", "core")),
+            of_encoders=True,
         ),
     ),
     Setting(

@@ -165,8 +165,14 @@ def test_ultravox_is_whispers_encoder_a_llama_and_a_projector(changes):
 
 @pytest.mark.parametrize("key", ["text_model_id", "audio_model_id"])
 def test_names_in_place_of_configurations_are_refused(key):
-    with pytest.raises(SpecError, match=f"{key}: found 'some/model', expected `{key[:-9]}_config`"):
+    own = key.replace("_model_id", "_config")
+    found = f"{key}: found 'some/model', expected"
+    with pytest.raises(SpecError, match=f"{found} none beside `{own}`, .*; without `{key}` the"):
         read(ULTRAVOX | {key: "some/model"})
+    without = {name: value for name, value in ULTRAVOX.items() if name != own}
+    with pytest.raises(SpecError, match=f"{found} `{own}` with that model's configuration; "):
+        read(without | {key: "some/model"})
+    assert read(ULTRAVOX | {key: None}).architecture == read(ULTRAVOX).architecture
 
 
 def test_the_talker_is_named_and_left_out():

@@ -30,6 +30,7 @@ from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
 from ilp_planner.optimize.search.preference import plainer_first
+from ilp_planner.settings.rules import with_followed
 from ilp_planner.settings.table import SETTINGS, with_degrees_of
 from ilp_planner.spaces.training.enumerate.choices import values_of
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
@@ -110,7 +111,7 @@ class Draft:
             dp=dp,
             micro_batch=self.micro_batch,
             layout=layout,
-            settings=settings,
+            settings=with_followed(settings, base.model),
         )
 
 

@@ -18,7 +18,7 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
 from ilp_planner.job.recompute import recomputed_parts
 from ilp_planner.settings.job_options import JOB_OPTIONS, with_options
-from ilp_planner.settings.rules import tuning_rules
+from ilp_planner.settings.rules import that_follow, tuning_rules, with_followed
 from ilp_planner.settings.table import BESIDE
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import (
@@ -167,6 +167,7 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     model, notes = decoder_of(spec, asked["model"], Samples(asked["sequence_length"], *images))
     model = _with_lengths(spec, model, asked)
     refuse_idle(asked, model, spec.name)
+    follows = [name for name in that_follow(model) if asked[name] is None]
     asked, completed = _completed(asked, model, devices)
     notes += completed
     pp, micro_batch = asked["pp"], asked["micro_batch"]
@@ -182,6 +183,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
             f"{', '.join((*PRECISIONS, *devices.recipes))}"
         )
     layout, settings = layout_of(asked, model), settings_of(asked, precision, recipe)
+    if follows:
+        settings = with_followed(settings, model)
     if (world := asked["tp"] * pp * dp * settings.cp) > RANKS:
         raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
     if expected := beyond("global_batch", batch):
@@ -299,12 +302,17 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
     ------
     UsageError: names the option.
     """
-    if model.experts is None:
-        for own, option in JOB_OPTIONS.items():
-            if option.of_experts and (asked[own] or UNSAID[own]) != UNSAID[own]:
+    for own, option in JOB_OPTIONS.items():
+        lacks = {
+            "experts": option.of_experts and model.experts is None,
+            "encoders": option.of_encoders and not model.encoders,
+        }
+        for parts in (part for part, lacked in lacks.items() if lacked):
+            if asked[own] not in (None, UNSAID[own], option.unsaid):
                 raise UsageError(
-                    f"{option_of(own)}: found {name}, which has no experts, expected none"
+                    f"{option_of(own)}: found {name}, which has no {parts}, expected none"
                 )
+    if model.experts is None:
         for part in modules_of(asked):
             if part in PARTS_OF_EXPERTS:
                 raise UsageError(

@@ -13,6 +13,7 @@ from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageErr
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
+from ilp_planner.formats.megatron.values import SHARDS
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
 from ilp_planner.formats.torchtitan import TOML_RUNTIME, tables_of
@@ -260,7 +261,11 @@ def _keys(args: MegatronArguments | None, job: TrainingJob) -> dict[str, Any]:
     if job.settings.by_trainer or eager(job):
         return trainer_arguments(job)
     if args and args.runtime == TOML_RUNTIME:
-        return {**tables_of(job, "")[0]}
+        tables = tables_of(job, "")[0]
+        said = args.spelling and SHARDS in args.spelling.keys
+        if not said and job.settings.optimizer.sharding != "none":
+            tables["parallelism"] |= {"data_parallel_shard_degree": -1}
+        return {**tables}
     raise PlanError("no keys are written")
 
 

@@ -16,7 +16,7 @@ from ilp_planner.specs.lengths import JOINED, PACKED
 PROGRAM = "pretrain_gpt.py"  # Megatron-LM's own
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 # Numbers that other systems say instead of what follows from them.
-REPLICAS, STEPS = "@replicas", "@micro-batches"
+REPLICAS, SHARDS, STEPS = "@replicas", "@shards", "@micro-batches"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
 LONGEST_PATTERN = 4 * LAYERS  # characters: an entry for every layer has no more

@@ -261,7 +261,11 @@ class Runtime:
         """Tell whether settings of a job go with a recomputation: with whole layers on the host
         there is none (`check_offload`)."""
         whole = settings.offload.layers > 0 and again.granularity != "none"
-        return not whole and not any(of_recomputation(settings, model, again))
+        return not whole and not any(self.refusals_of(settings, model, again))
+
+    def refusals_of(self, settings: Settings, model: Decoder, again: Recompute) -> Iterator[str]:
+        """Yield why settings of a job do not go with a recomputation."""
+        yield from map(str, violations(of_recomputation(settings, model, again)))
 
     def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
         """Tell whether settings of a job go with so many virtual stages per pipeline rank."""

@@ -180,8 +180,11 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     whole, speaks = _hearing(whole)
     for key in NAMED.get(whole.text("model_type", ""), ()):
         if whole.has(key):
-            expected = f"`{key.replace('_model_id', '_config')}` with that model's configuration"
-            raise whole.error(key, expected)
+            own = key.replace("_model_id", "_config")
+            expected = f"`{own}` with that model's configuration"
+            if whole.has(own):
+                expected = f"none beside `{own}`, if that is this model's configuration"
+            raise whole.error(key, f"{expected}; without `{key}` the sizes in `{own}` count")
     family, config = _family(whole)
     parts = _other_parts(whole)
     encoder = None if text_only else _part(whole, VISION, ENCODERS)

@@ -9,12 +9,17 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from ilp_planner.analysis.fit import fit as analysis_fit
-from ilp_planner.analysis.fit.fit import Fit
+from ilp_planner.analysis.fit.fit import Fit, draft_of
 from ilp_planner.analysis.fit.judge import Judge
+from ilp_planner.analysis.fit.settings import settings_of
+from ilp_planner.base.library import library_files
 from ilp_planner.faces.cli.analyze_sources import OF_JOBS
 from ilp_planner.faces.cli.fit import fit
 from ilp_planner.inputs.files import find_cluster
+from ilp_planner.settings.rules import check_combined, check_encoders
+from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout, write_layout
 from ilp_planner.specs.recipes import recipes_of
 from ilp_planner.specs.training import PARTS
@@ -78,6 +83,7 @@ def unfit(option: str, value: list[str], model: str) -> bool:
     assert recipes is not None
     return (
         (option in OF_EXPERTS and not experts)
+        or (option == "--encoder-recompute" and value != ["none"])  # of models of text alone
         or (option == "--etp" and model == "gpt-oss-20b")  # whose experts have biases
         or (option == "--precision" and value[0] not in (*recipes, "bf16", "fp16", "fp32"))
         or (option == "--moments" and model == "gpt3-1.3b" and value[0] in ("bf16", "fp8"))
@@ -108,6 +114,67 @@ def test_nothing_is_refused_for_what_fit_chose(
             assert done.code in DONE or named in done.err or model in done.err, (option, value)
         else:
             assert done.code in DONE, (option, value, done.err)
+
+
+RECOMPUTED = (
+    (),
+    ("--recompute", "none"),
+    ("--recompute", "selective"),
+    ("--recompute-modules", "layernorm"),
+    ("--recompute", "full"),
+    ("--recompute-method", "uniform", "--recompute-layers", "1"),
+    ("--recompute", "full", "--freeze", "encoder"),
+    ("--recompute", "full", "--lora", "8", "--lora-targets", "linear_qkv"),
+)
+
+
+def seeing() -> list[str]:
+    """Return the models with encoders."""
+    decoders = {p.stem: as_decoder(read_model(p).architecture) for p in library_files("models")}
+    return [name for name, model in decoders.items() if model and model.encoders]
+
+
+@pytest.mark.parametrize("model", seeing())
+def test_encoders_are_recomputed_as_the_judge_has_them(
+    ilp_plan: Command, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """Of jobs of options, and of changes of these: encoders may have to be as the decoder."""
+    judges: list[Judge] = []
+
+    def only(judge: Judge, *_: Any) -> Fit:
+        judges.append(judge)
+        return Fit(as_is=judge.verdict(judge.job), changes=(), singles=0, pairs=0)
+
+    monkeypatch.setattr(analysis_fit, "fit", only)
+    for options in RECOMPUTED:
+        done = ilp_plan("fit", model, "--gpus", GPUS, *options)
+        assert done.code in DONE, (options, done.err)
+    for judge in judges:
+        runtime = judge.space.runtime
+        again = next(one for one in settings_of(runtime) if one.name == "recomputation")
+        draft, kinds = draft_of(judge.job), set()
+        for value in again.values(draft):
+            changed = again.write(draft, value)
+            job = changed and changed.job()
+            assert job
+            if not [*check_combined(job), *check_encoders(job)]:
+                kinds.add(value.granularity)
+        assert kinds == {"none", "selective", "full"}
+
+
+@pytest.mark.parametrize("command", ["fit", "analyze"])
+@pytest.mark.parametrize("model", seeing())
+def test_text_of_a_model_has_no_encoder_to_recompute(
+    ilp_plan: Command, command: str, model: str
+) -> None:
+    verdict = ["--verdict"] * (command == "fit")
+    job = (command, model, "--gpus", GPUS, *verdict, "--text-only", "--encoder-recompute")
+    for value in ("core", "full"):
+        done = ilp_plan(*job, value)
+        assert done.code == 2
+        assert "--encoder-recompute: found " in done.err
+        assert "which has no encoders, expected none" in done.err
+    assert ilp_plan(*job, "none").code in DONE
 
 
 @pytest.mark.parametrize("command", ["fit", "analyze"])

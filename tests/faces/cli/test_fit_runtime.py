@@ -150,3 +150,23 @@ def test_moments_of_megatron_lm_are_counted_by_their_width(
     assert (refused.code in (0, 6)) == (moments == "fp32")
     said = f"--moments: found {moments} with precision fp16, expected fp32, or precision bf16; "
     assert moments == "fp32" or said in refused.err
+
+
+SHARD = "data_parallel_shard_degree"
+
+
+@pytest.mark.parametrize("said", ["", f"{SHARD} = -1", f"{SHARD} = 2"])
+def test_a_degree_that_torchtitan_takes_from_the_ranks_is_not_changed(
+    ilp_plan: Command, folder: Path, said: str
+) -> None:
+    (folder / "a.toml").write_text(
+        '[model]\nname = "llama3"\nflavor = "8B"\n'
+        "[training]\nlocal_batch_size = 8\nseq_len = 2048\n"
+        f"[parallelism]\npipeline_parallel_degree = 4\n{said}\n"
+        'pipeline_parallel_schedule = "Interleaved1F1B"\n'
+    )
+    done = ilp_plan("fit", "--megatron-script", "a.toml", "--gpus", "8xH100")
+    assert done.out.startswith("FITS"), done.err
+    assert "parallelism.pipeline_parallel_degree 2 instead of 4" in done.out
+    assert (f"{SHARD} 4 instead of 2" in done.out) == ("2" in said)
+    assert (SHARD in done.out) == ("2" in said)

@@ -27,6 +27,8 @@ ROOM = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
         (["analyze", *JOB, "--etp", "2"], "--etp: found gpt3-1.3b, which has no experts"),
         (["analyze", *JOB, "--dispatcher", "flex"], "--dispatcher: found gpt3-1.3b, which has no"),
         (["analyze", *JOB, "--grouped-experts"], "--grouped-experts: found gpt3-1.3b, which has"),
+        (["fit", *JOB, "--gpus", "8xH100", "--encoder-recompute", "full"],
+         "--encoder-recompute: found gpt3-1.3b, which has no encoders"),
         (["analyze", *JOB, "--cp-comm", "a2a"], "--cp-comm: found --cp 1, expected more for a2a"),
         (["analyze", "--model", "llama3-8b", "--compat", "analysis-tool", "--stage", "0"],
          "--stage: found --compat too, whose report has no stages"),

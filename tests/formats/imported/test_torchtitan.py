@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.analysis.analyze import analyze
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.library import find_spec
 from ilp_planner.formats.imported.table import flat
@@ -12,8 +13,11 @@ from ilp_planner.formats.imports import IMPORTS, Recognised, read
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.script import read_launch
 from ilp_planner.formats.torchtitan import export_torchtitan
+from ilp_planner.schedule.schedules import SCHEDULES as ORDERS
+from ilp_planner.schedule.schedules import schedule_orders
+from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.specs.model_reader import read_model
-from ilp_planner.specs.training import OPERATORS, OptimizerSettings, Recompute
+from ilp_planner.specs.training import OPERATORS, OptimizerSettings, Recompute, TrainingJob
 from tests.imported_cases import job_of
 from tests.training_jobs import job
 from tests.training_jobs import settings as usual
@@ -63,6 +67,90 @@ def test_its_usual_behaviour() -> None:
     )
     assert (piped.pp, piped.dp, piped.micro_batch, piped.micro_batches) == (4, 2, 1, 8)
     assert piped.settings.optimizer.sharding == "gradients"
+
+
+def piped(pp: int, schedule: str, **more: object) -> TrainingJob:
+    """Return a job on 16 ranks with 16 micro-batches."""
+    return job_of(
+        "torchtitan",
+        16,
+        parallelism__pipeline_parallel_degree=pp,
+        parallelism__pipeline_parallel_schedule=schedule,
+        training__local_batch_size=16,
+        **more,
+    )
+
+
+# Of llama3-8b's 32 layers, as `generate_llm_fqn_per_model_part` of torchtitan 0.2.2 divides them.
+DIVIDED = {
+    1: [32],
+    2: [16, 16],
+    4: [8, 9, 8, 7],
+    8: [4, 5, 4, 4, 4, 4, 4, 3],
+    16: [2, 3, *[2] * 13, 1],
+}
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4, 8])
+@pytest.mark.parametrize("schedule", TORCH_SCHEDULES)
+def test_stages_are_those_that_torchtitan_makes(schedule: str, pp: int) -> None:
+    """Two of each rank where the schedule has several; no schedule is anything beside one rank."""
+    each = 1 if pp == 1 or schedule == "1f1b" else 2
+    found = piped(pp, TORCH_SCHEDULES[schedule])
+    assert (found.pp, found.virtual) == (pp, each)
+    assert found.schedule.name == ("1f1b" if pp == 1 else schedule)
+    assert [stage.layers for stage in found.stages] == DIVIDED[pp * each]
+    row = ORDERS[found.schedule.name]
+    assert row.virtual in (None, each)
+    assert schedule_orders(found.schedule.name, pp, found.micro_batches, each)
+    assert analyze(found)
+
+
+@pytest.mark.parametrize("pp", [2, 4])
+@pytest.mark.parametrize("schedule", TORCH_SCHEDULES)
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_stages_that_are_said_are_as_many_as_the_schedule_takes(
+    schedule: str, pp: int, each: int
+) -> None:
+    layers = iter(range(32))
+    whole = [[f"layers.{next(layers)}" for _ in range(2)] for _ in range(pp * each - 1)]
+    parts = [["tok_embeddings", *whole[0]], *whole[1:]]
+    parts.append([*(f"layers.{layer}" for layer in layers), "norm", "output"])
+    fits = each == 1 if schedule == "1f1b" else each >= 2
+    fits &= ORDERS[schedule].virtual != 2 or each == 2
+    size = -(-34 // (pp * each))
+    said = {"module_fqns_per_model_part": parts, "pipeline_parallel_layers_per_stage": size}
+    for key, value in said.items():
+        if value == size and -(-34 // size) != pp * each:
+            continue  # no size makes so many stages
+        if fits:
+            found = piped(pp, TORCH_SCHEDULES[schedule], **{f"parallelism__{key}": value})
+            assert len(found.stages) == pp * each
+        else:
+            with pytest.raises(SpecError, match=rf"{key}: found .*, expected \d stages?.* a rank"):
+                piped(pp, TORCH_SCHEDULES[schedule], **{f"parallelism__{key}": value})
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (2, 1), (0, 3)])
+def test_ends_are_as_many_layers_as_said(first: int, last: int) -> None:
+    less = {"first": first, "last": last}
+    keys = {f"parallelism__pipeline_parallel_{k}_stage_less_layers": n for k, n in less.items()}
+    layers = [stage.layers for stage in piped(4, "1F1B", **keys).stages]
+    assert sum(layers) == 32
+    whole = [layers[0] + first, *layers[1:-1], layers[-1] + last]
+    assert max(whole) - min(whole) <= 1
+    assert sorted(whole, reverse=True) == whole
+
+
+@pytest.mark.parametrize("local", [2, 3, 4, 8])
+def test_too_few_micro_batches_for_a_schedule_are_refused(local: int) -> None:
+    changed = {"training__local_batch_size": local, "parallelism__pipeline_parallel_degree": 2,
+               "parallelism__pipeline_parallel_schedule": "DualPipeV"}  # fmt: skip
+    if local >= 4:
+        assert job_of("torchtitan", 16, **changed).schedule.name == "dualpipe-v"
+        return
+    with pytest.raises(SpecError, match=f"local_batch_size: found {local}, expected at least 4"):
+        job_of("torchtitan", 16, **changed)
 
 
 @pytest.mark.parametrize(

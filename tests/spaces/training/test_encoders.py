@@ -268,3 +268,17 @@ def test_recomputing_an_encoder_costs_time_and_saves_memory(value):
     refused = replace(encoder, recomputed=True)
     with pytest.raises(PlannerError, match="encoder recompute: found"):
         solve(problem_of(refused, asked={"encoder_recompute": value}))
+
+
+AGAIN = {"none": "none", "core_attn": "core", "full": "full"}
+
+
+@pytest.mark.parametrize(("decoder", "encoder"), [*product(AGAIN, ("none", "core", "full"))])
+def test_an_encoder_unlike_the_decoder_is_refused_with_the_rule(decoder, encoder):
+    asked = {"recompute": decoder, "encoder_recompute": encoder}
+    if AGAIN[decoder] == encoder:
+        assert solve(problem_of(ENCODERS["tied"], 80.0, asked)).plan
+        return
+    rule = f"found {encoder}, expected {AGAIN[decoder]}, as the decoder's layers"
+    with pytest.raises(PlannerError, match=f"has both: encoder recompute: {rule}; "):
+        problem_of(ENCODERS["tied"], 80.0, asked)

@@ -16,7 +16,12 @@ from ilp_planner.settings.domains import Numbers
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.keeping import keeps
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
-from ilp_planner.spaces.training.enumerate.variants import pipelines, turns, virtual_stages
+from ilp_planner.spaces.training.enumerate.variants import (
+    block_of,
+    pipelines,
+    turns,
+    virtual_stages,
+)
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import (
     megatron_parts,
@@ -166,7 +171,7 @@ def _reason(names: Collection[str], demands: Demands) -> str:
     problem = demands.made(names)
     try:
         for part in _demanded(problem):
-            broken = [*problem.costs.runtime.refusals(part.job)]
+            broken = [*problem.costs.runtime.refusals(part.job), *_of_recomputations(part)]
             rules = [rule for rule in rules or broken if rule in broken]
             if not rules or not deadline.goon():
                 break
@@ -174,6 +179,17 @@ def _reason(names: Collection[str], demands: Demands) -> str:
     except InfeasibleError:  # no degrees
         return ""
     return f": {text.removeprefix('plan: ')}" if text else ""
+
+
+def _of_recomputations(part: MegatronPart) -> list[str]:
+    """Return the rules that the settings of a part break with every recomputation demanded."""
+    asked, costs = part.problem.constraints, part.costs
+    runtime, model, settings = costs.runtime, costs.model, part.settings
+    tried = (*runtime.recomputations(model, settings.kernels, asked), block_of(1))
+    every = [
+        [*runtime.refusals_of(settings, model, again)] for again in tried if asked.recomputes(again)
+    ]
+    return [rule for rule in every[0] if all(rule in rules for rules in every)] if every else []
 
 
 def _demanded(problem: Problem[MegatronCosts]) -> Iterator[MegatronPart]:
