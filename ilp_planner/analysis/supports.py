@@ -3,7 +3,8 @@ predicted times.
 
 A training system plans a model if its space accepts a job on one GPU with the plainest settings. An
 export writes the model if it writes that job. Predicted times have the error that was measured on
-published runs like the job.
+published runs like the job. A GPU and a precision have one if some training system's problem can be
+built with them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.formats.exports import EXPORTS, Runtime, export_row, refusal_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
 from ilp_planner.settings.base import LEFT_OUT, SEARCHED
-from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from ilp_planner.spaces.registry import RUNTIMES, build_problem, runtime_named
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.gpus import table as gpu_table
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.time_errors import OWN, kind_of_job, level_of, published_error
-from ilp_planner.specs.training import QUANTISED, TrainingJob
+from ilp_planner.specs.training import BITS, PRECISIONS, QUANTISED, TrainingJob
 from ilp_planner.specs.tuning import PEFT_NAMES, Tuning
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.gpus import Gpu
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.time_errors import ExpectedError
-    from ilp_planner.specs.training import Settings
 
 RANK = 16  # of the adapters that an export is tried with
 # Export -> the training system whose jobs it writes, if the name is another.
@@ -40,7 +42,7 @@ SYSTEMS = {
     "nemo": "megatron", "swift": "megatron", "peft": "deepspeed",
     "autoparallel": "torchtitan@0.2.2",
 }  # fmt: skip
-BITS = {"fp8": 8, "fp4": 4}  # of quantised products, by the name of their rate in the table of GPUs
+TRIED_ON = 8  # GPUs of the problems that are built
 
 
 class Planned(NamedTuple):
@@ -87,7 +89,8 @@ class Support:
     layers: the name of each kind of layer, and how many there are.
     planned: one row per training system.
     exports: one row per release that an export writes for.
-    priced: one row per GPU and precision; empty if no training system plans the model.
+    priced: one row per GPU and precision that some training system plans the model with.
+    unable: GPUs with which none does, and why.
     """
 
     model: ModelSpec
@@ -95,6 +98,7 @@ class Support:
     planned: tuple[Planned, ...]
     exports: tuple[Exporting, ...]
     priced: tuple[Priced, ...]
+    unable: tuple[tuple[str, str], ...] = ()
 
 
 def support_of(model: ModelSpec, gpus: Sequence[str] = (), devices: int = 8) -> Support:
@@ -122,6 +126,8 @@ def support_of(model: ModelSpec, gpus: Sequence[str] = (), devices: int = 8) -> 
         )
     kinds = Counter(LAYER_KINDS[kind].name for kind in decoder.layer_kinds)
     jobs = {name: _job(name, decoder, model.precision, rows[0]) for name in RUNTIMES}
+    able = [name for name, job in jobs.items() if isinstance(job, TrainingJob)]
+    refused = {row.name: _refusals(model, able, row) for row in rows} if able else {}
     return Support(
         model=model,
         layers=tuple(kinds.items()),
@@ -129,7 +135,10 @@ def support_of(model: ModelSpec, gpus: Sequence[str] = (), devices: int = 8) -> 
             _planned(name, job if isinstance(job, str) else "") for name, job in jobs.items()
         ),
         exports=tuple(_exporting(runtime, jobs[_space_of(runtime)]) for runtime in _exports()),
-        priced=tuple(_priced(decoder, jobs, rows, devices)),
+        priced=tuple(_priced(decoder, jobs, refused, devices)),
+        unable=tuple(
+            (name, next(iter(of.values()))) for name, of in refused.items() if all(of.values())
+        ),
     )
 
 
@@ -187,22 +196,44 @@ def _refused(runtime: Runtime, job: TrainingJob) -> str:
         return str(error)
 
 
+def _refusals(model: ModelSpec, runtimes: Sequence[str], row: Gpu) -> dict[int, str]:
+    """Return why no training system plans a model on a GPU, by the bits of the operands of its
+    products, most first; empty if one does."""
+    recipes: dict[int, list[str]] = {PRECISIONS[model.precision] * 8: [""]}
+    for recipe, rate in QUANTISED.items():
+        if recipe in row.architecture.recipes and rate in row.peak:
+            recipes.setdefault(BITS[rate], []).append(recipe)
+    return {bits: _refusal(model, runtimes, row, some) for bits, some in recipes.items()}
+
+
+def _refusal(model: ModelSpec, runtimes: Sequence[str], row: Gpu, recipes: Sequence[str]) -> str:
+    """Return the first reason why no training system's problem has one of some recipes; empty if
+    one has."""
+    reasons = []
+    cluster = gpu_cluster(parse_gpus(f"{TRIED_ON}x{row.name}"))
+    for recipe in recipes:
+        for runtime in runtimes:
+            request = Request(files={}, space=runtime, global_batch=TRIED_ON, precision=recipe)
+            try:
+                build_problem(InputFiles(request, objects={"model": model, "cluster": cluster}))
+            except PlannerError as error:
+                reasons.append(str(error))
+            else:
+                return ""
+    return reasons[0]
+
+
 def _priced(
-    model: Decoder, jobs: dict[str, TrainingJob | str], rows: Sequence[Gpu], devices: int
+    model: Decoder,
+    jobs: dict[str, TrainingJob | str],
+    refused: dict[str, dict[int, str]],
+    devices: int,
 ) -> Iterator[Priced]:
-    """Yield the expected error on each GPU, in each precision that its matrix products have."""
+    """Yield the expected error on each GPU, in each precision that a training system plans."""
     settings = next((job.settings for job in jobs.values() if isinstance(job, TrainingJob)), None)
     if settings is None:
         return
     kind = kind_of_job(model, settings, devices)
-    for row in rows:
-        for bits in _bits(row, settings):
-            yield Priced(row.name, bits, published_error(replace(kind, gpu=row.name, bits=bits)))
-
-
-def _bits(row: Gpu, settings: Settings) -> Iterator[int]:
-    yield settings.bits
-    able = {QUANTISED[recipe] for recipe in row.architecture.recipes}
-    for rate, bits in BITS.items():
-        if rate in able and rate in row.peak:
-            yield bits
+    for name, reasons in refused.items():
+        for bits in (bits for bits, reason in reasons.items() if not reason):
+            yield Priced(name, bits, published_error(replace(kind, gpu=name, bits=bits)))

@@ -4,16 +4,22 @@ import pytest
 
 import ilp_planner as ilp
 from ilp_planner.analysis.supports import support_of
+from ilp_planner.base.library import library_files
 from ilp_planner.faces.report.expected import known_of
+from ilp_planner.faces.report.supports import supports_lines
 from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.inputs.files import find_model
 from ilp_planner.spaces.registry import RUNTIMES
+from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.parameter_count import parameter_count
+from ilp_planner.specs.training import BITS, PRECISIONS, QUANTISED
 from tests.examples import for_each
 
 MODELS = (
     "llama3-8b", "gemma2-9b", "gpt-oss-20b", "deepseek-v2-lite", "qwen3.5-0.8b-text",
     "nemotron3-nano-30b-a3b", "phi2", "falcon-7b", "gpt3-1.3b",
 )  # fmt: skip
+GPUS = ("A100-80GB", "H100-80GB", "B200")
 
 
 @for_each("model", MODELS)
@@ -59,6 +65,46 @@ def test_precisions_are_those_of_the_gpu() -> None:
     rows = support_of(find_model("llama3-8b"), ["A100-80GB", "H100", "B200"]).priced
     found = {name: [row.bits for row in rows if row.gpu.startswith(name)] for name in "AHB"}
     assert found == {"A": [16], "H": [16, 8], "B": [16, 8, 4]}
+
+
+@for_each("model", [path.stem for path in library_files("models")])
+def test_a_listed_precision_of_a_gpu_is_one_that_a_problem_has(model: str) -> None:
+    """All models of the library, on a GPU of each generation, in all precisions."""
+    spec = find_model(model)
+    found = support_of(spec, GPUS)
+    listed = {(row.gpu, row.bits) for row in found.priced}
+    if not found.layers:
+        assert not listed
+        return
+    assert {name for name, _ in found.unable} == {*GPUS} - {name for name, _ in listed}
+    built = {
+        (name, BITS.get(QUANTISED.get(precision, ""), 8 * PRECISIONS[spec.precision]))
+        for name in GPUS
+        for precision in ("", *QUANTISED)
+        if any(_is_built(model, name, space, precision) for space in RUNTIMES)
+    }
+    assert listed == built
+
+
+def _is_built(model: str, name: str, space: str, precision: str) -> bool:
+    try:
+        ilp.problem(
+            model, gpus=f"8x{name}", global_batch=8, space=space, precision=precision or None
+        )
+    except ilp.PlannerError:
+        return False
+    return True
+
+
+@for_each("model", (*MODELS, "deepseek-v3.2", "glm5", "glm5.2"))
+def test_the_next_command_has_room_for_the_states(model: str) -> None:
+    spec = find_model(model)
+    text = dict(supports_lines(support_of(spec)))["next"]
+    words = text.partition(";")[0].split()
+    said = dict(zip(words[3::2], words[4::2], strict=True))
+    count, name = said["--gpus"].split("x", 1)
+    assert 18 * parameter_count(spec) <= int(count) * gpu(name).memory
+    ilp.problem(model, gpus=said["--gpus"], space=said.get("--runtime"))
 
 
 def test_from_python() -> None:

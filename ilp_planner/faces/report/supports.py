@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
+from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.time_errors import STATES
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.supports import Support
 
+MEGATRON = "megatron"  # of a decoder whose runtime is not said
+USUAL_GPU = "H100-80GB"
+NODE = 8
+HELD = 18  # bytes of a parameter, its gradient and the states of Adam, on all GPUs together
 YES, PART = "yes", "where a part of the model is trained"
 BILLION = 1e9
 
@@ -37,12 +43,24 @@ def supports_lines(found: Support) -> Iterator[tuple[str, str]]:
     for one in found.exports:
         if one.refused and one.refused not in {row.refused for row in found.planned}:
             yield f"not --to {one.to}", one.refused
-    if planned:
+    for name, why in found.unable:
+        yield f"not on {name}", why
+    if found.priced:
+        system = next(row.runtime for row in found.planned if not row.refused)
+        runtime = f" --runtime {system}" * (system != MEGATRON)
         yield (
             "next",
-            f"ilp-plan solve {shlex.quote(model.name)} --gpus 8xH100-80GB; "
+            f"ilp-plan solve {shlex.quote(model.name)} --gpus {_gpus(found)}{runtime}; "
             "`ilp-plan runtimes RUNTIME` has each setting",
         )
+
+
+def _gpus(found: Support) -> str:
+    """Return GPUs that hold the states of a model: nodes, as many as a power of two."""
+    names = [row.gpu for row in found.priced]
+    name = USUAL_GPU if USUAL_GPU in names else names[0]
+    least = HELD * parameter_count(found.model) / gpu(name).memory
+    return f"{NODE << max(0, math.ceil(math.log2(least / NODE)))}x{name}"
 
 
 def supports_tables(found: Support) -> Iterator[Table]:
