@@ -39,7 +39,8 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
             f"{file}: inputs.space: found {inputs.space!r}, expected one of {', '.join(SPACES)}"
         )
     inputs = replace(inputs, space=space_of(saved))
-    problem = build_problem(InputFiles(inputs, plan_folders(file), anew=accept_changed))
+    files = InputFiles(inputs, plan_folders(file), anew=accept_changed, possible=False)
+    problem = build_problem(files)
     if problem.request is not None:
         check_named(saved, file, problem.request.files)
         if not accept_changed:

@@ -87,11 +87,11 @@ class AskedLayout:
 
     def farness(self, text: str) -> float:
         """Return how far the number of stages of another layout is from this one's."""
-        other, stages = asked_layout(text)._count, self._count
+        other, stages = asked_layout(text).count, self.count
         return abs(math.log2(other / stages)) if other and stages else 0.0
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
         """Stages; 0: any number."""
         return len(self.letters.stages if self.letters else self.layers)
 

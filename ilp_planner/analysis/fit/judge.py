@@ -115,9 +115,8 @@ class Judge:
                 precision=self.job.settings.kernels.quantised,
             )
             objects = {"model": self.model, "cluster": self.site.of(world)}
-            # Plans of the Trainer may be the only ones with such samples.
-            possible = not self.job.settings.by_trainer
-            files = InputFiles(request, objects=objects, possible=possible)
+            # The job is given: the search may have no plan on as many GPUs.
+            files = InputFiles(request, objects=objects, possible=False)
             self._problems[world] = build_for(files, self.space)
         return self._problems[world]
 

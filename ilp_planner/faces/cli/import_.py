@@ -181,7 +181,7 @@ def import_megatron(
         max_cp=job.settings.cp if job.settings.cp > 1 else None,
         precision=job.settings.kernels.quantised,
     )
-    problem = build_problem(InputFiles(request))
+    problem = build_problem(InputFiles(request, possible=False))
     saved = saved_import(problem, plan, evaluate(problem, plan))
     write_saved(output, saved)
     said = ", ".join(carried.otherwise)

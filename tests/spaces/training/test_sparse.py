@@ -1,11 +1,29 @@
 """Plans of models with sparse attention: no legal one takes less than its bound."""
 
+from dataclasses import replace
+
 import pytest
 
+from ilp_planner.analysis.fit.judge import Judge
+from ilp_planner.analysis.fit.needs import Site
 from ilp_planner.base.errors import InfeasibleError
-from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.base.library import library_files
+from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.report.verdict import searched_set
+from ilp_planner.formats.megatron.plan import plan_of_job
+from ilp_planner.inputs.constraints import ANY, constraints_of
+from ilp_planner.inputs.files import find_model
+from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
-from ilp_planner.specs.decoder import SparseAttention
+from ilp_planner.settings.rules import check_sparse
+from ilp_planner.spaces.training.independent_costs import uncounted
+from ilp_planner.spaces.training.runtime import MEGATRON
+from ilp_planner.spaces.training.space import MegatronSpace
+from ilp_planner.specs.decoder import SparseAttention, as_decoder
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import TrainingJob
+from tests.examples import for_each
 from tests.megatron_cases import GIB, small_cluster
 from tests.random_problems import SPARSE, hopper
 from tests.runtime_cases import runtime_problem
@@ -42,8 +60,60 @@ def test_no_plan_of_shared_keys_is_faster_than_the_bound():
 
 
 def test_pipelines_of_shared_keys_are_refused_by_name():
-    with pytest.raises(InfeasibleError, match="found pp 2, expected 1: stages that begin with a l"):
-        solve(problem_of("sparse", asked={"pp": "2"}, **SHARES))
+    for name, text in {"pp": "2", "layout": "2,2"}.items():
+        with pytest.raises(
+            InfeasibleError, match=f"^{name}: found {text}, expected pp 1, as pipel"
+        ):
+            problem_of("sparse", asked={name: text}, **SHARES)
+    solve(problem_of("sparse", asked={"pp": "1..2"}, **SHARES))
+
+
+@for_each("name", [path.stem for path in library_files("models")])
+def test_the_set_of_every_model_says_its_only_pipeline(name):
+    """The words of a set and its data, for all models of the library."""
+    model = as_decoder(find_model(name).architecture)
+    if model is None:
+        return
+    limits = MEGATRON.searched(model, ANY).texts
+    assert limits == ({"pp": "1"} if model.shares_keys else {})
+    assert bool(MEGATRON.one_stage(model)) == model.shares_keys
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_each_place_that_names_the_set_says_its_only_pipeline(every):
+    sparse = replace(SHARES["sparse"], every=every)
+    problem = problem_of("sparse", sparse=sparse)
+    little = solve(problem_of("sparse", memory=0.05, sparse=sparse))
+    texts = [searched_set(problem), problem.space.describe(problem), str(little.reason)]
+    assert all(("pp 1" in text) == (every > 1) for text in texts), texts
+    assert little.status is Status.INFEASIBLE
+    assert any("pp 1: pipelines" in note for note in problem.notes) == (every > 1)
+
+
+@pytest.mark.parametrize("batch", [4, 6])
+def test_given_pipelines_are_judged(batch):
+    """Even on as many GPUs as no searched plan has: 3 nodes, and a batch that 6 ranks divide or do
+    not."""
+    problem = problem_of("sparse", layers=6, **SHARES)
+    model = problem.costs.model
+    spec = ModelSpec(name="shares", precision="bf16", architecture=model)
+    settings = problem.costs.settings
+    layout = split_layout([2, 2, 2])
+    job = TrainingJob(
+        model=model, micro_batch=1, global_batch=batch, dp=2, pp=3, layout=layout, settings=settings
+    )
+    assert not [*check_sparse(job)]
+    cluster = hopper(small_cluster(3, 2))
+    judge = Judge(Site(cluster=cluster), spec, job, MegatronSpace())
+    assert judge.verdict(job).seconds > 0
+    own = judge.problem(job.world)
+    plan = plan_of_job(job, cluster, model=own.model)
+    assert evaluate(own, plan).legal
+    assert own.space.outside(own, plan).startswith("pp: found 3, only 1 searched")
+
+
+def test_its_layers_are_those_of_no_hybrid():
+    assert "indexer" in uncounted(problem_of("sparse", **SHARES))
 
 
 def test_keys_are_gathered_where_tokens_are_divided():

@@ -6,6 +6,7 @@ import dataclasses
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.costs.training.job import node_order, virtual_sizes
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.spaces.training.enumerate.choices import decided
@@ -43,6 +44,9 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         order=ORDERS.index(settings.order),
         nodes=node_order(plan, cluster) or (),
     )
+    if job.pp > 1 and (why := costs.runtime.one_stage(job.model)):
+        yield f"pp: found {job.pp}, only 1 searched, as {why}"
+        return
     in_turns = job.virtual > 1 and not plan.schedule.divides
     yield from problem.constraints.broken(
         {
@@ -68,7 +72,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             f"recompute: found {Variant(1, settings.recompute).again}, only "
             f"{problem.constraints.texts['recompute']} asked for"
         )
-    if degrees not in possible_degrees(problem, costs):
+    if not _is_possible(degrees, problem):
         yield f"degrees: {degrees.describe(cluster)} is not tried, or not in this order of nodes"
         return
     own = dataclasses.replace(settings, recompute=NOTHING, etp=degrees.etp, turn=0, schedule=USUAL)
@@ -91,6 +95,13 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             f"layout: {plan.virtual} virtual stages per rank with layers spread otherwise than "
             "those tried"
         )
+
+
+def _is_possible(degrees: MegatronDegrees, problem: Problem[MegatronCosts]) -> bool:
+    try:
+        return degrees in possible_degrees(problem, problem.costs)
+    except InfeasibleError:  # given jobs may be on as many devices as no searched plan has
+        return False
 
 
 def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
