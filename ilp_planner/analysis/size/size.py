@@ -91,7 +91,7 @@ class Sized(NamedTuple):
     are not if there is none. cheapest_most: nodes of the largest cluster that the cheapest is of.
     cheapest_bound: that no cluster up to it costs less than; gap: relative to it. parts: numbers of
     GPUs below a node that were asked about; parts_open: those below the smallest that are not ruled
-    out.
+    out. among: the constraints of all plans, in words; empty: none, or a cluster ends in time.
     """
 
     smallest: Choice | None
@@ -103,6 +103,7 @@ class Sized(NamedTuple):
     cheapest_bound: float = math.nan
     parts: tuple[int, ...] = ()
     parts_open: tuple[int, ...] = ()
+    among: str = ""
 
     @property
     def gap(self) -> float:
@@ -217,7 +218,9 @@ class _Search:
             still = [one for one in self.sets if not self.ruled_out(one)]
             least = min((self.cost(one, one.bound) for one in still), default=math.inf)
             most = len(self.sets)
-            return Sized(None, None, most, self.size, self.numbers(still), most, least)
+            among = self.problem.constraints.describe()
+            open_ = self.numbers(still)
+            return Sized(None, None, most, self.size, open_, most, least, among=among)
         most = min(len(self.sets), WIDER * len(small.nodes.nodes))
         wide = [one for one in self.sets if len(one.nodes.nodes) <= most]
         self.close_dearer(wide)

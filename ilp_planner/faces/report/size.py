@@ -152,7 +152,8 @@ def _none(found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
         else:
             yield (
                 "PROVED IMPOSSIBLE",
-                f"no cluster of up to {most:,} {one.gpu} ends within {limit}",
+                f"no cluster of up to {most:,} {one.gpu} ends within {limit}"
+                f"{f', with {one.found.among}' * bool(one.found.among)}",
             )
 
 

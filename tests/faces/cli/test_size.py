@@ -51,6 +51,15 @@ def test_kinds_that_cannot_train_it_say_why(ilp_plan):
     assert "8 x A100-80GB" in done.out
 
 
+@pytest.mark.parametrize(
+    ("model", "among"), [("llama3.2-1b", ""), ("glm5", ""), ("glm5.2", ", with pp 1")]
+)
+def test_what_is_impossible_is_said_of_the_plans_of_the_set(ilp_plan, model, among):
+    done = ilp_plan("size", model, *RUN[2:4], "--days", "0.01", "--gpus", "H100", "--max-gpus", "8")
+    first, *_ = done.out.splitlines()
+    assert re.match(rf"PROVED IMPOSSIBLE .* hours{among}$", first), first
+
+
 def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
     done = ilp_plan(*ON, "--days", "0.01")
     assert done.code == 0
