@@ -12,7 +12,7 @@ from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed, option_of
-from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change, whole_arguments
+from ilp_planner.formats.megatron.changes import LineChange, as_said, job_change, line_change
 from ilp_planner.formats.megatron.values import SHARDS
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
@@ -212,7 +212,7 @@ def _of_plan(
             check_options(job)
         except PlanError as error:
             raise PlanError(f"{file}: {error}") from None
-        writer: Writer = partial(line_change, whole_arguments(job), job)
+        writer: Writer = partial(_job_change, job)
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
         writer, words = partial(_fields, None, job), "settings of the plan"
@@ -293,6 +293,13 @@ def check_options(job: TrainingJob) -> None:
     runnable_arguments(job)
 
 
+def _job_change(before: TrainingJob, after: TrainingJob) -> LineChange | None:
+    try:
+        return job_change(before, after)
+    except SpecError:
+        return None
+
+
 def option_change(
     asked: dict[str, Any], devices: Devices, before: TrainingJob, after: TrainingJob
 ) -> LineChange | None:
@@ -307,10 +314,7 @@ def option_change(
     """
     from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
 
-    try:
-        launch = line_change(whole_arguments(before), before, after)
-    except SpecError:
-        launch = None
+    launch = _job_change(before, after)
     if launch is None:
         return None
     wanted = _values(after)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import SpecError
@@ -18,15 +19,16 @@ from ilp_planner.formats.megatron.arguments import (
 from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.values import REPLICAS, STEPS, parse_values, write_value
+from ilp_planner.settings.rules import with_followed
 from ilp_planner.settings.table import CP_COMM
+from ilp_planner.settings.values import with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ilp_planner.formats.megatron.flags import Value
     from ilp_planner.formats.megatron.values import MegatronArguments, Spelling
-    from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import Settings, TrainingJob
+    from ilp_planner.specs.training import TrainingJob
 
 # Arguments that say one thing together, or in several ways: where one of them has to change, the
 # others of the line go as well.
@@ -97,15 +99,36 @@ def whole_arguments(job: TrainingJob) -> MegatronArguments:
     said, wanted = as_said(job_of_arguments(args, checked=False)), as_said(job)
     return replace(
         args,
-        features=_unlike(said.model, wanted.model),
-        beyond=_unlike(said.settings, wanted.settings),
+        features=dict(_unlike(said.model, wanted.model)),
+        beyond=dict(_unlike(said.settings, wanted.settings)),
     )
 
 
-def _unlike(said: Decoder | Settings, wanted: Decoder | Settings) -> dict[str, Any]:
-    """Return the fields of `wanted` that `said` has otherwise."""
-    pairs = ((f.name, getattr(said, f.name), getattr(wanted, f.name)) for f in fields(wanted))
-    return {name: value for name, other, value in pairs if value != other}
+def job_change(before: TrainingJob, after: TrainingJob) -> LineChange | None:
+    """Return the changes of the arguments of a whole job; None if no change of arguments does it:
+    of what none of them says, only what follows from the others may differ.
+
+    Raises
+    ------
+    SpecError: Megatron has no arguments for one of them.
+    """
+    own, other = whole_arguments(before), whole_arguments(after)
+    unsaid = {name: attrgetter(name)(before.settings) for name in (*own.beyond, *other.beyond)}
+    followed = with_followed(with_fields(after.settings, unsaid), after.model)
+    if own.features != other.features or followed != after.settings:
+        return None
+    return line_change(replace(own, beyond=other.beyond), before, after)
+
+
+def _unlike(said: Any, wanted: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of settings that `said` has otherwise, as `kernels.graphs`, and their values
+    in `wanted`."""
+    for each in fields(wanted):
+        other, value = getattr(said, each.name), getattr(wanted, each.name)
+        if each.name in PARTS:
+            yield from ((f"{each.name}.{name}", own) for name, own in _unlike(other, value))
+        elif value != other:
+            yield each.name, value
 
 
 def line_change(
@@ -200,6 +223,7 @@ def _texts(value: Value) -> tuple[str, ...]:
 
 
 _NOTHING = object()
+PARTS = ("kernels", "optimizer")  # of settings, each with fields of its own
 
 
 def _touched(said: MegatronArguments, wanted: MegatronArguments) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """What is to be changed in a line makes it say the other job, whatever words it says it in."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,13 +13,16 @@ from ilp_planner.formats.megatron.arguments import (
     job_of_arguments,
     read_arguments,
 )
-from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
+from ilp_planner.formats.megatron.changes import LineChange, as_said, job_change, line_change
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.settings.rules import with_followed
+from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
-from ilp_planner.specs.training import Offload, Recompute, TrainingJob
+from ilp_planner.specs.training import Offload, Recompute, Settings, TrainingJob
+from ilp_planner.specs.tuning import Tuning
 from tests.examples import examples, for_each
-from tests.training_jobs import jobs
+from tests.training_jobs import job, jobs
 
 LINE = (
     "--num-layers 8 --hidden-size 256 --num-attention-heads 16 --seq-length 512 "
@@ -100,3 +106,37 @@ def test_what_megatron_refuses_is_not_offered() -> None:
     assert change_of(LINE, offload=Offload(layers=2)) is None  # only without a pipeline
     assert change_of(LINE, tp=8, dp=1, pp=1, layout=even_layout(8, 1)) is not None
     assert change_of(LINE, cp=3) is None  # samples of 512 tokens are not divisible by it
+
+
+# Settings and parts of a model that no argument says.
+SEES = Encoder(layers=2, hidden=64, heads=4, ffn=128, patch=14, image_size=56)
+UNSAID: dict[str, Callable[[TrainingJob], TrainingJob]] = {
+    "adapters": lambda job: with_settings(job, tuning=Tuning(rank=8, targets=("linear_qkv",))),
+    "attention in 8 bits": lambda job: with_settings(
+        job, kernels=replace(job.settings.kernels, quantised="fp8-delayed", fp8_attention=True)
+    ),
+    "an encoder": lambda job: replace(job, model=replace(job.model, encoder=SEES)),
+    "an encoder recomputed as the decoder": lambda job: replace(
+        job, model=replace(job.model, encoder=replace(SEES, as_decoder=True))
+    ),
+}
+
+
+def with_settings(one: TrainingJob, **changed: Any) -> TrainingJob:
+    return replace(one, settings=replace(one.settings, **changed))
+
+
+@pytest.mark.parametrize("kind", UNSAID)
+def test_what_no_argument_says_stays_and_hides_no_change(kind: str) -> None:
+    """Also of settings that stand beside it in the same part, or that it follows."""
+    before = UNSAID[kind](job(tp=1, pp=1, dp=2, layout=None, settings=Settings()))
+    again = Recompute(granularity="full", method="uniform", layers=1)
+    settings = replace(before.settings, recompute=again)
+    after = replace(before, settings=with_followed(settings, before.model))
+    change = job_change(before, after)
+    assert change is not None
+    assert "--recompute-granularity" in change.add
+    grouped = replace(before.settings.kernels, accumulation_fusion=False)
+    assert job_change(before, with_settings(before, kernels=grouped)) is not None
+    other = with_settings(before, tuning=Tuning(rank=16, targets=("linear_qkv",)))
+    assert job_change(before, other) is None
