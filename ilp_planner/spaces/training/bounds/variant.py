@@ -44,10 +44,10 @@ class LeastWork(NamedTuple):
     """
 
     once: float
-    again: float
+    again: Count
     layer: float
-    layer_again: float
-    longest: float
+    layer_again: Count
+    longest: Count
     through: float
     sync: float
 
@@ -196,11 +196,11 @@ def whole_bounds(
     for key, numbers in alike.items():
         own = found[numbers[0]][0]
         if key not in part.wholes:
-            some = [every[numbers[0]].computing(again) for again in own]
-            rows = [(*_least_work(part, one), _slowest_of(part, one)) for one in some]
-            part.wholes[key] = np.array(rows).T
-        *columns, slowest = part.wholes[key]
-        least = LeastWork(*columns)
+            way = FORWARD if every[numbers[0]].divided else BOTH
+            repeated = part.repeated_of_each(own)
+            slowest = _slowest(part, repeated, np.zeros(0, np.int64), key[1])
+            part.wholes[key] = least_work(part, repeated, way), slowest
+        least, slowest = part.wholes[key]
         for group, how in _stacked([passing(part, every[number]) for number in numbers]):
             work = _passes(how, slowest, least.once + least.again, least)
             work = work + least.sync + part.ranks.constant
@@ -268,8 +268,8 @@ def _slowest_of(part: MegatronPart, variant: Variant) -> float:
     again, last = variant.recompute, _last(part, variant)
     key = again.granularity, again.modules, last
     if key not in part.slowest:
-        found = _slowest(part, part.repeated(again), np.zeros(0, np.int64), last)
-        part.slowest[key] = float(found)
+        found = _slowest(part, part.repeated(again)[None], np.zeros(0, np.int64), last)
+        part.slowest[key] = float(found[0])
     return part.slowest[key]
 
 
@@ -284,21 +284,31 @@ def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
     again, way = variant.recompute, FORWARD if variant.divided else BOTH
     key = (again.granularity, again.modules, way)
     if key not in part.least:
-        pp, times = part.degrees.pp, part.elements[:, 0]
-        repeated = part.repeated(again).min(axis=0)
-        through = np.full(pp, float(part.elements[:, way, 1:-1].min()))
-        through[0] = part.elements[part.rank_rows[0], way, 0]
-        syncs = part.syncs.min(axis=0)
-        part.least[key] = LeastWork(
-            once=float(times.min(axis=0).sum()),
-            again=float(repeated.sum()),
-            layer=float(times[:, 1:-1].min()),
-            layer_again=float(repeated[1:-1].min()),
-            longest=float((times + part.repeated(again))[:, 1:-1].max()),
-            through=float(through @ np.arange(pp)[::-1]),
-            sync=float(syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())),
-        )
+        columns = least_work(part, part.repeated(again)[None], way)
+        part.least[key] = LeastWork(*(float(np.max(column)) for column in columns))
     return part.least[key]
+
+
+def least_work(part: MegatronPart, repeated: NDArray[np.float64], way: int) -> LeastWork:
+    """Return lower bounds of cuts with each of some recomputations, columns of each figure that
+    depends on it.
+
+    repeated: seconds [recomputations, kinds, n] that elements take once more. way: row of
+    `MegatronPart.elements` that fills the pipeline.
+    """
+    pp, times = part.degrees.pp, part.elements[:, 0]
+    through = np.full(pp, float(part.elements[:, way, 1:-1].min()))
+    through[0] = part.elements[part.rank_rows[0], way, 0]
+    syncs, again = part.syncs.min(axis=0), repeated.min(axis=1)
+    return LeastWork(
+        once=float(times.min(axis=0).sum()),
+        again=again.sum(axis=1),
+        layer=float(times[:, 1:-1].min()),
+        layer_again=again[:, 1:-1].min(axis=1),
+        longest=(times + repeated)[:, :, 1:-1].max(axis=(1, 2)),
+        through=float(through @ np.arange(pp)[::-1]),
+        sync=float(syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())),
+    )
 
 
 def _block_passes(
@@ -319,7 +329,7 @@ def _block_passes(
     n = np.arange(-(-layers // pp), layers + 1)
     if part.block_loads is None:
         every = np.arange(1, layers + 1)
-        slowest = _slowest(part, part.repeated(again), every, pp - 1)[:, None]
+        slowest = _slowest(part, part.repeated(again)[None], every, pp - 1)[:, None]
         few = every[:, None]
         load = np.maximum(slowest, n * least.layer + np.minimum(few, n) * least.layer_again)
         full, rest = np.divmod(layers, n)
@@ -485,8 +495,8 @@ def _weights(micro_batches: int, ranks: int) -> tuple[float, float]:
 def _slowest(
     part: MegatronPart, repeated: NDArray[np.float64], blocks: NDArray[np.int64], last: int
 ) -> NDArray[np.float64]:
-    """Return seconds of a micro-batch that the slowest rank takes at least, float64 [blocks], or a
-    single number.
+    """Return seconds of a micro-batch that the slowest rank takes at least, float64
+    [recomputations], or [blocks] of a single one.
 
     Within tau seconds, a rank computes at most tau * s seconds of the fastest kind of rank, with s
     the best ratio that any element has there; and whole layers, beside the embedding on the first
@@ -494,28 +504,28 @@ def _slowest(
 
     Parameters
     ----------
-    repeated: seconds [kinds, n] that elements take once more. blocks: or only the first so many
-        layers of every rank, for each of these numbers; empty: all. last: the rank of the last
-        stage.
+    repeated: seconds [recomputations, kinds, n] that elements take once more. blocks: or only the
+        first so many layers of every rank, for each of these numbers; empty: all. last: the rank of
+        the last stage.
     """
-    times = part.elements[:, 0] + (0.0 if blocks.size else repeated)
-    fastest = times.min(axis=0)
-    speed = (fastest / times).max(axis=1)[part.rank_rows]
-    mean = float(fastest.sum() / speed.sum())
-    layer = times[:, 1:-1].min(axis=1)
+    rows, pp = part.rank_rows, part.degrees.pp
+    times = part.elements[:, 0] + (np.zeros((1, 1, 1)) if blocks.size else repeated)
+    fastest = times.min(axis=1, keepdims=True)
+    speed = (fastest / times).max(axis=2)[:, rows]
+    mean = fastest.sum(axis=(1, 2)) / speed.sum(axis=1)
     steps = np.arange(1, part.costs.model.layers + 1)
-    took = steps * layer[:, None]  # [kinds, L]
+    took = steps * times[:, :, 1:-1].min(axis=2, keepdims=True)  # [recomputations, kinds, L]
     if blocks.size:
-        more = repeated[:, 1:-1].min(axis=1)
-        took = took + np.minimum(steps, blocks[:, None])[:, None, :] * more[:, None]
-    edges = np.zeros(part.degrees.pp)  # what ranks have besides: the embedding, the output
-    edges[0] += times[part.rank_rows[0], 0]
-    edges[last] += times[part.rank_rows[last], -1]
+        more = repeated[:, :, 1:-1].min(axis=2, keepdims=True)
+        took = took + np.minimum(steps, blocks[:, None, None]) * more
+    edges = np.zeros((len(times), pp, 1))  # what ranks have besides: the embedding, the output
+    edges[:, 0, 0] += times[:, rows[0], 0]
+    edges[:, last, 0] += times[:, rows[last], -1]
     # when a rank can have had so many layers
-    ends = edges[:, None] + took[..., part.rank_rows, :]
-    ends = ends.reshape(*ends.shape[:-2], -1)
-    enough: NDArray[np.float64] = np.partition(ends, steps.size - 1)[..., steps.size - 1]
-    return np.maximum(enough, max(mean, float(edges.max()), float(fastest.max())))
+    ends = (edges + took[:, rows]).reshape(len(took), -1)
+    enough: NDArray[np.float64] = np.partition(ends, steps.size - 1)[:, steps.size - 1]
+    others = mean, edges.max(axis=(1, 2)), fastest.max(axis=(1, 2))
+    return np.maximum.reduce([enough, *(np.broadcast_to(one, enough.shape) for one in others)])
 
 
 def never_fits(part: MegatronPart, variant: Variant) -> bool:

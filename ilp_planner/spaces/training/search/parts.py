@@ -90,7 +90,7 @@ class MegatronPart:
         self.crowded: dict[tuple[object, ...], list[int]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
         self.block_loads: NDArray[np.float64] | None = None
-        self.wholes: dict[tuple[object, ...], NDArray[np.float64]] = {}
+        self.wholes: dict[tuple[object, ...], tuple[LeastWork, NDArray[np.float64]]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
         self.least_memory: dict[Recompute, Fits | None] = {}  # of `with_least_memory`
 
@@ -145,29 +145,34 @@ class MegatronPart:
     @cached_property
     def elements(self) -> NDArray[np.float64]:
         """Seconds [kinds, 3, n]: of each element in all, once more, and of its forward pass."""
-        return np.array(
-            [[(e.total, e.again, e.forward) for e in chain] for chain in self._chains]
-        ).transpose(0, 2, 1)
+        each, places = self._distinct
+        return np.array([(e.total, e.again, e.forward) for e in each])[places].transpose(0, 2, 1)
 
     @cached_property
     def _chains(self) -> list[tuple[ElementTime, ...]]:
         return [self.ranks.elements(kind) for kind in self.ranks.distinct]
+
+    @cached_property
+    def _distinct(self) -> tuple[list[ElementTime], NDArray[np.int64]]:
+        """The different elements of all chains, and the place of each among them, [kinds, n]."""
+        each = {id(e): e for chain in self._chains for e in chain}
+        number = {key: place for place, key in enumerate(each)}
+        return [*each.values()], np.array([[number[id(e)] for e in c] for c in self._chains])
 
     def repeated(self, recompute: Recompute) -> NDArray[np.float64]:
         """Return the seconds [kinds, n] that layers take once more, in all or in parts; of the
         first ones of a stage, any."""
         key = (recompute.granularity, recompute.modules)
         if key not in self._repeated:
-            found = np.zeros_like(self.elements[:, 0])
-            if recompute.granularity == "full":
-                found[:, 1:-1] = self.elements[:, 1, 1:-1]
-            elif recompute.granularity == "selective":
-                found[:, 1:-1] = [
-                    [sum(e.parts.get(n, 0.0) for n in recompute.modules) for e in chain[1:-1]]
-                    for chain in self._chains
-                ]
-            self._repeated[key] = found
+            self._repeated[key] = self.repeated_of_each((recompute,))[0]
         return self._repeated[key]
+
+    def repeated_of_each(self, every: Sequence[Recompute]) -> NDArray[np.float64]:
+        """Return the result of `repeated` for several recomputations, [recomputations, kinds, n]."""
+        each, places = self._distinct
+        found = np.array([[_once_more(e, one) for e in each] for one in every]).take(places, axis=1)
+        found[:, :, 0] = found[:, :, -1] = 0.0
+        return found
 
     def waits(self, recompute: Recompute) -> NDArray[np.float64]:
         """Return the seconds [kinds, 2, n] that passes through elements wait for activations on the
@@ -524,3 +529,12 @@ def settings_of(
             shared[key] = costs.runtime.with_degrees(choice, plainest, alike)
         found = known[own] = shared[key]
     return found
+
+
+def _once_more(element: ElementTime, recompute: Recompute) -> float:
+    """Return the seconds that an element takes once more, in all or in parts."""
+    if recompute.granularity == "full":
+        return element.again
+    if recompute.granularity == "none":
+        return 0.0
+    return sum((element.parts.get(name, 0.0) for name in recompute.modules), 0.0)
