@@ -16,7 +16,7 @@ from ilp_planner.job.work import Kernel as Kernel
 from ilp_planner.specs.training import QUANTISED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.link import Link
@@ -216,14 +216,19 @@ def kernel_time(
 
     quantised: format of the products that are not of the training precision.
     """
-    rates, low = rates_of(device), quantised or precision
-    return sum(
-        rates.seconds(
-            kernel,
-            low if isinstance(kernel.shape, Product) and kernel.shape.quantised else precision,
-        )
-        for kernel in kernels
-    )
+    return sum(map(kernel_timer(device, precision, quantised), kernels))
+
+
+def kernel_timer(device: Device, precision: str, quantised: str = "") -> Callable[[Kernel], float]:
+    """Return a function from a kernel to its seconds. quantised: as `kernel_time` has it."""
+    seconds, low = rates_of(device).seconds, quantised or precision
+
+    def timer(kernel: Kernel) -> float:
+        shape = kernel.shape
+        quantised = low != precision and isinstance(shape, Product) and shape.quantised
+        return seconds(kernel, low if quantised else precision)
+
+    return timer
 
 
 def exchange_time(exchange: Exchange, devices: int, link: Link) -> float:

@@ -7,13 +7,12 @@ backward, and the addition of recomputation. Kernels are in `job.work`, their ti
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.costs.profiles.work import kernel_time
+from ilp_planner.costs.profiles.work import kernel_timer
 from ilp_planner.job.messages import (
     embedding_messages,
     encoder_messages,
@@ -333,19 +332,26 @@ class Lone:
         return _host_seconds(self.job, self.device.machine, self.element)
 
     @cached_property
+    def timer(self) -> Callable[[Kernel], float]:
+        """Returns the seconds of a kernel alone."""
+        settings = self.job.settings
+        return kernel_timer(self.device, settings.precision, settings.quantised)
+
+    @cached_property
     def kernels(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """Seconds of each pass by module."""
-        forward, backward = (
-            _kernel_seconds(self.job, self.device, self.element.work, way, self.host)
-            for way in (FORWARD, BACKWARD)
-        )
-        return forward, backward
+        found: tuple[dict[str, float], dict[str, float]] = {}, {}
+        for module in self.element.work:
+            for own, kernels in zip(found, module.ways, strict=True):
+                spent = _spent(self.timer, kernels, self.host)
+                own[module.name] = own.get(module.name, 0.0) + spent
+        return found
 
     @cached_property
     def weight(self) -> float:
         """Share of the backward kernels that make gradients of weights alone."""
         modules = self.element.work
-        weights = sum(_spent(self.job, self.device, one.of_weights, self.host) for one in modules)
+        weights = sum(_spent(self.timer, one.of_weights, self.host) for one in modules)
         # in proportion, where the host takes longer to start them
         return weights / (sum(self.kernels[BACKWARD].values()) or 1.0)
 
@@ -621,26 +627,15 @@ def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Hos
     )
 
 
-def _kernel_seconds(
-    job: TrainingJob, device: Device, work: tuple[ModuleWork, ...], way: int, host: _Host
-) -> dict[str, float]:
-    """Return module -> seconds of its kernels."""
-    found = defaultdict[str, float](float)
-    for module in work:
-        found[module.name] += _spent(job, device, module.ways[way], host)
-    return found
+def _spent(timer: Callable[[Kernel], float], kernels: tuple[Kernel, ...], host: _Host) -> float:
+    """Return the seconds of kernels, grouped products as fast as the host starts each.
 
-
-def _spent(job: TrainingJob, device: Device, kernels: tuple[Kernel, ...], host: _Host) -> float:
-    """Return the seconds of kernels, grouped products as fast as the host starts each."""
-
-    def seconds(some: tuple[Kernel, ...]) -> float:
-        return kernel_time(some, device, job.settings.precision, job.settings.quantised)
-
-    spent = seconds(kernels)
+    timer: returns the seconds of a kernel alone.
+    """
+    spent = sum(map(timer, kernels))
     if host.product:
-        groups = (kernel for kernel in kernels if kernel.products)
-        spent += sum(max(0.0, each.products * host.product - seconds((each,))) for each in groups)
+        groups = ((each, each.products) for each in kernels)
+        spent += sum(max(0.0, n * host.product - timer(each)) for each, n in groups if n)
     return spent
 
 

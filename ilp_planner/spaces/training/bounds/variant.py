@@ -524,8 +524,9 @@ def _slowest(
     # when a rank can have had so many layers
     ends = (edges + took[:, rows]).reshape(len(took), -1)
     enough: NDArray[np.float64] = np.partition(ends, steps.size - 1)[:, steps.size - 1]
-    others = mean, edges.max(axis=(1, 2)), fastest.max(axis=(1, 2))
-    return np.maximum.reduce([enough, *(np.broadcast_to(one, enough.shape) for one in others)])
+    for one in (mean, edges.max(axis=(1, 2)), fastest.max(axis=(1, 2))):
+        enough = np.maximum(enough, one)
+    return enough
 
 
 def never_fits(part: MegatronPart, variant: Variant) -> bool:
@@ -561,34 +562,45 @@ def overfills_in_turns(part: MegatronPart, variant: Variant) -> bool:
 def most_of_a_rank(part: MegatronPart, variant: Variant) -> int:
     """Return how many layers some rank has at least, as memory leaves the others fewer; more than
     there are if memory rules the variant out (`never_fits`)."""
-    again, size, kind = variant.recompute, 1, kind_of(variant)
-    layers = part.costs.model.layers
+    kind, size = kind_of(variant), _again_at_most(part, variant)
     if variant.divided:
         kind = variant.schedule, variant.virtual
         if kind not in part.crowded:
-            part.crowded[kind] = [layers + 1 if _overfills(part, variant) else 0]
-    elif again.method == "block":
-        size = min(again.layers * variant.virtual, layers)
-    if kind not in part.crowded:
+            count = part.costs.model.layers + 1 if _overfills(part, variant) else 0
+            part.crowded[kind] = {size: count}
+    elif size not in part.crowded.get(kind, ()):
         look_at_memory(part, (variant,))
-    return part.crowded[kind][size - 1]
+    return part.crowded[kind][size]
+
+
+def _again_at_most(part: MegatronPart, variant: Variant) -> int:
+    """Return how many layers of a rank are recomputed at most if it is the first ones of each
+    virtual stage; 0 for other recomputations."""
+    if variant.recompute.method != "block":
+        return 0
+    return min(variant.recompute.layers * variant.virtual, part.costs.model.layers)
 
 
 def look_at_memory(part: MegatronPart, variants: Iterable[Variant]) -> None:
     """Find out how many layers some rank has at least (`most_of_a_rank`) with the recomputations of
     several variants at once; divided ones aside."""
-    unknown: dict[tuple[object, ...], Recompute] = {}
+    unknown: dict[tuple[object, ...], dict[int, Recompute]] = {}
     for variant in variants:
-        kind = kind_of(variant)
-        if variant.divided or kind in part.crowded:
-            continue
-        if variant.recompute.granularity == "full":
-            part.crowded[kind] = _crowded_whole(part, variant.recompute)
+        kind, size = kind_of(variant), _again_at_most(part, variant)
+        if not variant.divided and size not in part.crowded.get(kind, ()):
+            unknown.setdefault(kind, {})[size] = variant.recompute
+    some = {}
+    for kind, by_size in unknown.items():
+        again = next(iter(by_size.values()))
+        if again.granularity == "full":
+            sizes = sorted(filter(None, by_size))
+            found = _crowded_whole(part, again, sizes)
+            part.crowded.setdefault(kind, {}).update(zip(sizes or (0,), found, strict=True))
         else:
-            unknown[kind] = variant.recompute
-    if unknown:
-        for kind, count in zip(unknown, _crowded(part, [*unknown.values()]), strict=True):
-            part.crowded[kind] = [count]
+            some[kind] = again
+    if some:
+        for kind, count in zip(some, _crowded(part, [*some.values()]), strict=True):
+            part.crowded[kind] = {0: count}
 
 
 def crowded_bound(part: MegatronPart, variant: Variant) -> float:
@@ -619,7 +631,7 @@ def _overfills(part: MegatronPart, variant: Variant) -> bool:
     pp = part.degrees.pp
     once = "once", ()
     if once not in part.crowded:
-        part.crowded[once] = [int(_ruled_out(part, (NOTHING,), (1,) * pp)[0])]
+        part.crowded[once] = {0: int(_ruled_out(part, (NOTHING,), (1,) * pp)[0])}
     if part.crowded[once][0]:
         return True
     shape = part.micro_batches, pp, variant.virtual, variant.schedule
@@ -658,11 +670,9 @@ def _crowded(part: MegatronPart, every: Sequence[Recompute]) -> list[int]:
     return [int(one) for one in found]
 
 
-def _crowded_whole(part: MegatronPart, again: Recompute) -> list[int]:
+def _crowded_whole(part: MegatronPart, again: Recompute, sizes: Sequence[int]) -> list[int]:
     """Return the result of `most_of_a_rank` for a recomputation of whole layers in 1F1B: one
-    number, or, if the first layers of each rank are recomputed, one for every number of them from
-    1."""
-    sizes = range(1, len(part.job.layer_kinds) + 1) if again.method == "block" else ()
+    number, or one for each of these numbers of a rank's first layers that are recomputed."""
     found = _fullest(part, part.memory_of_each([again]), max(1, len(sizes)), sizes)
     return [int(one) for one in found]
 

@@ -86,8 +86,9 @@ class MegatronPart:
         self.constant = 0.0
         self.bounded = False
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
-        # Of `variant_bound`, by what it sees:
-        self.crowded: dict[tuple[object, ...], list[int]] = {}
+        # Of `most_of_a_rank`, by the kind of a variant and its recomputed layers, and of
+        # `variant_bound`, by what it sees:
+        self.crowded: dict[tuple[object, ...], dict[int, int]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
         self.block_loads: NDArray[np.float64] | None = None
         self.wholes: dict[tuple[object, ...], tuple[LeastWork, NDArray[np.float64]]] = {}
@@ -168,7 +169,7 @@ class MegatronPart:
         return self._repeated[key]
 
     def repeated_of_each(self, every: Sequence[Recompute]) -> NDArray[np.float64]:
-        """Return the result of `repeated` for several recomputations, [recomputations, kinds, n]."""
+        """Return the result of `repeated` for several recomputations, [every, kinds, n]."""
         each, places = self._distinct
         found = np.array([[_once_more(e, one) for e in each] for one in every]).take(places, axis=1)
         found[:, :, 0] = found[:, :, -1] = 0.0

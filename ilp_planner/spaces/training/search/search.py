@@ -58,7 +58,7 @@ from ilp_planner.spaces.training.search.possible import megatron_parts, plainest
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
@@ -168,11 +168,12 @@ class Entry(NamedTuple):
 
 class Question(NamedTuple):
     """What may be asked: the next thing to know of entries, as `MegatronSearch.answer` has it.
-    turns: of their variants. cutoff: in seconds."""
+    turns: of their variants. cutoff: in seconds. behind: variants that wait for them, by part."""
 
     entries: tuple[Entry, ...]
     turns: tuple[int, ...]
     cutoff: float
+    behind: Mapping[int, Sequence[Variant]]
 
 
 class Looked(NamedTuple):
@@ -182,7 +183,7 @@ class Looked(NamedTuple):
 
     bound: float
     best: tuple[Variant, Cut] | None = None
-    crowded: Sequence[int] = ()
+    crowded: Mapping[int, int] | None = None
 
 
 class MegatronSearch:
@@ -411,8 +412,15 @@ class MegatronSearch:
 
     def question(self, entries: Sequence[Entry]) -> Question:
         """Return what is to be asked of entries."""
-        turns = (0 if e.variant is None else self.turns[e.number, e.variant] for e in entries)
-        return Question(tuple(entries), tuple(turns), self.cutoff)
+        turns = [0 if e.variant is None else self.turns[e.number, e.variant] for e in entries]
+        behind: dict[int, list[Variant]] = {}
+        for entry, turn in zip(entries, turns, strict=True):
+            if entry.variant is not None and not turn:
+                waiting = self.behind.get((entry.number, entry.variant), ())
+                behind.setdefault(entry.number, []).extend(
+                    one.variant for one in waiting if one.variant is not None
+                )
+        return Question(tuple(entries), tuple(turns), self.cutoff, behind)
 
     def family(self, number: int) -> tuple[int, ...]:
         """Return what parts have in common that share most results."""
@@ -427,7 +435,7 @@ class MegatronSearch:
             if entry.variant is not None and not turn:
                 several.setdefault(entry.number, []).append(entry.variant)
         for number, variants in several.items() if self.goon() else ():
-            look_at_memory(self.parts[number], variants)
+            look_at_memory(self.parts[number], (*variants, *question.behind[number]))
         return [
             self.known_of(entry, turn, question.cutoff) if self.goon() else None
             for entry, turn in zip(question.entries, question.turns, strict=True)
@@ -489,7 +497,7 @@ class MegatronSearch:
         """Look for plans of a variant below the cutoff, and bound it. At first with the smallest
         microbatch groups alone: plans come soon, and all groups have one bound by arithmetic."""
         part = self.parts[number]
-        crowded: Sequence[int] = ()
+        crowded: Mapping[int, int] | None = None
         if not turn and variant.divided and never_fits(part, variant):
             return Looked(NEVER)
         if not turn and not variant.divided:
@@ -518,7 +526,7 @@ class MegatronSearch:
         part, key = self.parts[number], (number, variant)
         if looked.crowded:
             kind = kind_of(variant)
-            part.crowded[kind] = list(looked.crowded)
+            part.crowded.setdefault(kind, {}).update(looked.crowded)
             if looked.bound >= NEVER and looked.best is None:
                 alike = [v for v in self.open[number] if kind_of(v) == kind and never_fits(part, v)]
                 self.close(number, *alike)

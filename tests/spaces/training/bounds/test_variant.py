@@ -172,7 +172,7 @@ def test_layers_of_two_kinds(limit: float) -> None:
     assert gone
     for part, variant in gone[::5]:
         engine = MegatronSearch([part], goon=lambda: True)
-        part.crowded = defaultdict(lambda: [0] * 99)
+        part.crowded = defaultdict(lambda: defaultdict(int))
         engine.work(0, variant)
         assert not engine.best
 
