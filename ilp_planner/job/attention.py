@@ -3,10 +3,17 @@ latent attention to keys that an indexer chooses."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import keeps_input_twice, kept_width
-from ilp_planner.job.recompute import forget, keep_input, recomputes
+from ilp_planner.job.recompute import (
+    OF_ATTENTION,
+    forget,
+    keep_input,
+    recomputes,
+    recomputing_only,
+)
 from ilp_planner.job.shard import eager, part, shard_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -120,7 +127,13 @@ CORE, UP = "core_attn", "mla_up_proj"  # parts that selective recomputation may 
 
 
 def attention_modules(job: TrainingJob) -> tuple[Module, ...]:
-    """Return a layer's input norm, unless a product has it in it, and its self-attention."""
+    """Return a layer's input norm, unless a product has it in it, and its self-attention: the same
+    whatever is recomputed of the rest of the layer."""
+    return _attention_modules(recomputing_only(job, OF_ATTENTION))
+
+
+@lru_cache(maxsize=64)
+def _attention_modules(job: TrainingJob) -> tuple[Module, ...]:
     if job.model.sparse is not None:
         return _sparse(job)
     if job.model.latent is not None:

@@ -653,16 +653,16 @@ def _moments(
         if key not in seen:
             seen[key] = layer_module(remembering(job), *own)
         remembered = seen[key]
+        if not recomputes(job, OPERATORS):  # no layer is recomputed as a whole
+            return _layer_moment(job, module, remembered, own), 0.0, 0.0
     whole = remembered.activations
-    largest = restored = _layer_moment(job, remembered, remembered, own)
-    if remembered is not module:
-        largest = _layer_moment(job, module, remembered, own)
+    restored = _layer_moment(job, remembered, remembered, own)
     own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
     # Its output is held by the function that computes it again, beside what it keeps.
     again = whole - own_input + flow(job).narrow + restored
     if recomputes(job, OPERATORS):
         return again - outputs_needed(job, own.kind), again, whole
-    return largest, again, whole
+    return restored, again, whole
 
 
 def _encoder_moment(job: TrainingJob, embedding: Module) -> float:

@@ -50,6 +50,16 @@ def recomputes(job: TrainingJob, module: str) -> bool:
     return recompute.granularity == "selective" and module in recompute.modules
 
 
+def recomputing_only(job: TrainingJob, modules: tuple[str, ...]) -> TrainingJob:
+    """Return the job with selective recomputation of these parts alone, of those that it covers."""
+    recompute = job.settings.recompute
+    left = tuple(name for name in recompute.modules if name in modules)
+    if left == recompute.modules:
+        return job
+    again = replace(recompute, modules=left) if left else Recompute()
+    return replace(job, settings=replace(job.settings, recompute=again))
+
+
 def recomputed_layers(job: TrainingJob, layers: int) -> int:
     """Return how many of the layers of one (virtual) stage are recomputed."""
     recompute = job.settings.recompute

@@ -318,7 +318,9 @@ def _by_rank(job: TrainingJob, one: Adapter) -> Module:
 def keeps_second_input(layer: Module) -> bool:
     """Tell whether the second product of a layer's MLP keeps its input, or has an adapter that
     does."""
-    found = [one for one in _modules(layer) if one.name == "linear_fc2" and _is_product(one)]
+    inner = (child for child in layer.children if child.name == "mlp")
+    every = (one for child in inner for one in _modules(child))
+    found = [one for one in every if one.name == "linear_fc2" and _is_product(one)]
     if not found:
         return True  # experts one by one, in a module that keeps all of theirs
     return any(kept.name == "input" for one in found for own in _modules(one) for kept in own.kept)

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
-from ilp_planner.job.attention import attention_modules, local_softmax, reads_strided
+from ilp_planner.job.attention import (
+    _attention_modules,
+    attention_modules,
+    local_softmax,
+    reads_strided,
+)
 from ilp_planner.job.modules import Kept, Module
+from ilp_planner.job.recompute import PARTS
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
+from tests.job.test_sparse import job_of as sparse_job
 from tests.training_jobs import deepseek, gpt, job, llama, settings
 
 
@@ -71,3 +79,14 @@ def test_compressed_widths_stay_without_recomputing_what_widens_them() -> None:
         ]
     assert len(found[()]) > len(found["mla_up_proj",])
     assert {width for _, width in found["mla_up_proj",]} >= {48, 32}
+
+
+@pytest.mark.parametrize("case", [job(gpt()), job(llama()), job(deepseek()), sparse_job()])
+def test_only_its_own_parts_change_what_attention_keeps(case: TrainingJob) -> None:
+    """Modules are cached without the recomputed parts of the rest of a layer."""
+    names = (*PARTS,)
+    every = [some for count in (1, 2, 3) for some in combinations(names, count)]
+    for modules in every:
+        again = Recompute(granularity="selective", modules=modules)
+        one = replace(case, settings=replace(case.settings, recompute=again))
+        assert attention_modules(one) == _attention_modules.__wrapped__(one)
