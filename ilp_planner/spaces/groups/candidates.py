@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 class Candidates(NamedTuple):
     """Stages that a plan may have: one entry per (range, option, recomputation that is of use).
-    Seconds, without sending. way: number of the recomputation."""
+    Seconds, without sending. way: number of the recomputation. Of millions, whole numbers are
+    int32."""
 
     option: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -39,9 +40,26 @@ class Candidates(NamedTuple):
     way: NDArray[np.int64]
 
     def only(self, keep: NDArray[np.int64]) -> Candidates:
-        """Return some of them."""
+        """Return some of them, with whole numbers as int64."""
         columns: tuple[Any, ...] = self
-        return Candidates(*(column[..., keep] for column in columns))
+        some = (column[..., keep] for column in columns)
+        return Candidates(*(_widened(one) for one in some))
+
+    def compact(self) -> Candidates:
+        """Return the same with whole numbers as int32; of micro-batches in flight, more are as good
+        as so many."""
+        columns: tuple[Any, ...] = self
+        return Candidates(*map(_narrowed, columns))
+
+
+def _narrowed(column: NDArray[Any]) -> NDArray[Any]:
+    if column.dtype.kind != "i":
+        return column
+    return np.asarray(np.minimum(column, np.iinfo(np.int32).max), np.int32)
+
+
+def _widened(column: NDArray[Any]) -> NDArray[Any]:
+    return column.astype(np.int64) if column.dtype.kind == "i" else column
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +89,11 @@ class Catalogue:
         """Number of the option and range of layers of each candidate, int64 [candidates]:
         candidates that differ only in recomputation have the same."""
         c, size = self.stages, self.layers + 1
-        return (c.option * size + c.start) * size + c.stop
+        found = c.option.astype(np.int64)
+        for column in (c.start, c.stop):
+            found *= size
+            found += column
+        return found
 
     @cached_property
     def again(self) -> NDArray[np.bool_]:
@@ -204,30 +226,29 @@ def _stages(tables: Sequence[OptionTables], layers: int, micro_batches: int) -> 
     nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     kinds = len(tables[0].peaks) if tables else 0
-    found = [Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none, none)]
+    empty = Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none, none)
+    found = [empty.compact()]
     for number, table in enumerate(tables):
         use = nonempty & (table.in_flight >= least)
         start, stop = np.nonzero(use)
         option, peaks = np.full(start.size, number), table.peaks[:, use]
         held, way = table.in_flight[use], np.zeros_like(start)
-        found.append(
-            Candidates(option, start, stop, table.time[use], table.extra[use], peaks, held, way)
-        )
+        own = Candidates(option, start, stop, table.time[use], table.extra[use], peaks, held, way)
+        found.append(own.compact())
         if table.recomputed is not None:
             more = table.recomputed
             again = more.only(more.in_flight >= least[more.start, more.stop])
-            found.append(
-                Candidates(
-                    option=np.full(again.start.size, number),
-                    start=again.start,
-                    stop=again.stop,
-                    time=again.time,
-                    extra=table.extra[again.start, again.stop],
-                    peaks=again.peaks,
-                    in_flight=again.in_flight,
-                    way=again.way,
-                )
+            own = Candidates(
+                option=np.full(again.start.size, number),
+                start=again.start,
+                stop=again.stop,
+                time=again.time,
+                extra=table.extra[again.start, again.stop],
+                peaks=again.peaks,
+                in_flight=again.in_flight,
+                way=again.way,
             )
+            found.append(own.compact())
     columns: list[Any] = [*zip(*found, strict=True)]
     del found
     for number, column in enumerate(columns):  # one after the other: they may be large

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 # ---- parts ---------------------------------------------------------------------------------------
 
 
+AT_ONCE = 2**18  # candidates whose seconds are added up at once, of millions
+
+
 class GroupPart(SpacePart):
     """All plans with one number of micro-batches.
 
@@ -184,14 +187,16 @@ class GroupPart(SpacePart):
 
     def below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the candidates that can be part of a plan below `cutoff` seconds."""
-        found, c = self.catalogue, self.catalogue.stages
-        stop, sending = c.stop[choices], found.sending
-        row = found.row(c.option[choices], stop)
-        time = c.time[choices] + sending.least_time[row]
-        least = self.weight * time + time + c.extra[choices] + sending.least_extra[row]
-        least += found.outside[c.start[choices], stop]
-        below: NDArray[np.int64] = choices[least < cutoff]
-        return below
+        found, sending, below = self.catalogue, self.catalogue.sending, [choices[:0]]
+        for first in range(0, choices.size, AT_ONCE):
+            some = choices[first : first + AT_ONCE]
+            c = found.stages.only(some)
+            row = found.rows(c)
+            time = c.time + sending.least_time[row]
+            least = self.weight * time + time + c.extra + sending.least_extra[row]
+            least += found.outside[c.start, c.stop]
+            below.append(some[least < cutoff])
+        return np.concatenate(below)
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the graph over (layer, roughly the stages after), seated if that can be."""
