@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Recompute
 
 
+AT_ONCE = 2**20  # numbers of an array: of deep models, tables are made in pieces
+
+
 class LeastWork(NamedTuple):
     """Lower bounds of a part's cuts, in seconds of a micro-batch.
 
@@ -327,16 +330,31 @@ def _block_passes(
     """
     pp, layers = part.degrees.pp, part.costs.model.layers
     n = np.arange(-(-layers // pp), layers + 1)
-    if part.block_loads is None:
-        every = np.arange(1, layers + 1)
-        slowest = _slowest(part, part.repeated(again)[None], every, pp - 1)[:, None]
-        few = every[:, None]
-        load = np.maximum(slowest, n * least.layer + np.minimum(few, n) * least.layer_again)
-        full, rest = np.divmod(layers, n)
-        more = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
-        part.block_loads = np.array([load, least.once + more])
-    loads, totals = part.block_loads[:, counts - 1]
-    return np.asarray(_passes(how, loads, totals, least).min(axis=1), np.float64)
+    every, place = np.unique(counts, return_inverse=True)
+    slowest = _slowest_of_blocks(part, part.repeated(again)[None])[every - 1]
+    few, (full, rest) = every[:, None], np.divmod(layers, n)
+    load = n * least.layer + np.minimum(few, n) * least.layer_again
+    np.maximum(load, slowest[:, None], out=load)
+    more = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
+    found, at_once = np.empty(counts.size), max(1, AT_ONCE // n.size)
+    for first in range(0, counts.size, at_once):
+        rows = slice(first, first + at_once)
+        some = place[rows]
+        passes = _passes(how.only(rows), load[some], least.once + more[some], least)
+        found[rows] = np.min(passes, axis=1)
+    return found
+
+
+def _slowest_of_blocks(part: MegatronPart, repeated: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the result of `_slowest` for every number of first layers, [L]. repeated: as there."""
+    if part.slowest_blocks is None:
+        pp, layers = part.degrees.pp, part.costs.model.layers
+        every, at_once = np.arange(1, layers + 1), max(1, AT_ONCE // (pp * layers))
+        pieces = (every[first : first + at_once] for first in range(0, layers, at_once))
+        part.slowest_blocks = np.concatenate(
+            [_slowest(part, repeated, some, pp - 1) for some in pieces]
+        )
+    return part.slowest_blocks
 
 
 class Passing(NamedTuple):
@@ -362,6 +380,11 @@ class Passing(NamedTuple):
     def repeated(self, sizes: Sequence[int]) -> Passing:
         """Return the columns with so many rows for each schedule."""
         columns = (np.repeat(column, sizes, axis=0) for column in self[5:])
+        return Passing(*self[:5], *columns)
+
+    def only(self, rows: slice) -> Passing:
+        """Return some rows of the columns, or the same numbers."""
+        columns = (one[rows] if isinstance(one, np.ndarray) else one for one in self[5:])
         return Passing(*self[:5], *columns)
 
 

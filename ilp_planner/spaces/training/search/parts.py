@@ -90,7 +90,7 @@ class MegatronPart:
         # `variant_bound`, by what it sees:
         self.crowded: dict[tuple[object, ...], dict[int, int]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
-        self.block_loads: NDArray[np.float64] | None = None
+        self.slowest_blocks: NDArray[np.float64] | None = None
         self.wholes: dict[tuple[object, ...], tuple[LeastWork, NDArray[np.float64]]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
         self.least_memory: dict[Recompute, Fits | None] = {}  # of `with_least_memory`

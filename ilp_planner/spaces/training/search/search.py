@@ -367,17 +367,20 @@ class MegatronSearch:
     def release(self, queue: list[Entry], entry: Entry) -> None:
         """Let the variants have their turn that wait for this one."""
         number, part = entry.number, self.parts[entry.number]
+        gone = []
         for one in self.behind.pop((number, entry.variant), ()):
             if one.variant is None or (number, one.variant) in self.done:
                 continue
             bound = max(one.bound, crowded_bound(part, one.variant))
             if bound >= NEVER:
-                self.close(number, one.variant)
+                gone.append(one.variant)
                 continue
             if one.variant in self.open[number]:
                 self.open[number][one.variant] = bound
             heapq.heappush(queue, one._replace(bound=bound))
-        if number in self.opened:
+        if gone:
+            self.close(number, *gone)
+        elif number in self.opened:
             self.settle(number)
 
     def ask(self, entries: Sequence[Entry]) -> list[Any]:
@@ -527,12 +530,9 @@ class MegatronSearch:
         if looked.crowded:
             kind = kind_of(variant)
             part.crowded.setdefault(kind, {}).update(looked.crowded)
-            if looked.bound >= NEVER and looked.best is None:
-                alike = [v for v in self.open[number] if kind_of(v) == kind and never_fits(part, v)]
-                self.close(number, *alike)
-                if never_fits(part, variant):
-                    self.close(number, variant)
-                    return
+            if looked.bound >= NEVER and looked.best is None and never_fits(part, variant):
+                self.close(number, variant)
+                return
         self.turns[key] += 1
         if looked.best is not None and looked.best[1].value < cutoff:
             turned, cut = looked.best
