@@ -38,6 +38,7 @@ FEW = 8  # choices of degrees that are not worth a choice among them
 LIKELY, RANKS = 16, 2  # groups of degrees that are looked at together; pipeline ranks of each
 CLOSE = 0.15  # relative: a first plan is good enough if the least of these bounds is so near
 DIVES = 200  # parts in which a first plan is looked for
+DIVES_BESIDE = 16  # likewise, of those with the least bounds, where there is a plan already
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
 SOONEST = 12  # of the samples, in which any plan will do

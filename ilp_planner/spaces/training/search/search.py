@@ -43,6 +43,7 @@ from ilp_planner.spaces.training.search.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.training.search.first_plans import (
     CLOSE,
     DIVES,
+    DIVES_BESIDE,
     SAMPLES,
     by_settings,
     climb,
@@ -265,7 +266,8 @@ class MegatronSearch:
                 return False
             queue += [Entry(self.bounds[number], number, EARLIEST) for number in numbers]
             if not (closing or (satisfied and self.best)):
-                dive(self, [entry.number for entry in heapq.nsmallest(DIVES, queue)])
+                most = DIVES_BESIDE if self.cutoff < NEVER else DIVES
+                dive(self, [entry.number for entry in heapq.nsmallest(most, queue)])
         heapq.heapify(queue)
         if not (closing or self.best):
             dive(self, range(len(self.parts)))
