@@ -2982,7 +2982,10 @@ class Counted(Job):
 
     def has(self, settings):
         """Whether a plan has these settings."""
-        every = {**settings, **get(settings, "optimizer", dict), **get(settings, "kernels", dict)}
+        inner = (get(settings, name, dict) for name in ("optimizer", "kernels"))
+        every = {**settings, "turn": 0}  # as `judge_job` takes it: none, or pp
+        for one in inner:
+            every |= one
         if any(layer_costs().unread(every, vars(self.own))):
             return False
         return all(every.get(key) == value for key, value in vars(self.own).items()

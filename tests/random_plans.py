@@ -11,9 +11,11 @@ from ilp_planner.costs.training.job import node_order
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.problem import Problem
 from ilp_planner.settings.values import MOMENTS
+from ilp_planner.spaces.training.enumerate.choices import with_beside
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
+    MUON_MODES,
     ORDERS,
     RECOMPUTED,
     SHARDINGS,
@@ -50,6 +52,9 @@ TRIED: dict[str, tuple[str, ...]] = {
     "fused_loss": ("native",),
     "gradients": ("fp32",),
     "moments": ("fp32",),
+    "optimizer": ("adam",),
+    "muon_tp_mode": ("blockwise",),
+    "muon_steps": ("5",),
     "tensor_overlap": ("off",),
     "expert_overlap": ("off",),
     "cuda_graphs": ("none",),
@@ -67,6 +72,9 @@ EVERY: dict[str, tuple[str, ...]] = {
     "fused_loss": ("native", "te", "none"),
     "gradients": ("fp32", "bf16"),
     "moments": ("fp32", "bf16", "fp8"),
+    "optimizer": ("adam", "muon"),
+    "muon_tp_mode": MUON_MODES,
+    "muon_steps": ("5", "8", "10"),
     "tensor_overlap": ("off", "on"),
     "expert_overlap": ("off", "on"),
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
@@ -346,21 +354,29 @@ class Drawer:
             tried["sharding"] = ("optimizer",)
         if self.model.latent:
             tried["cp_comm"] = ("p2p",)
+        asked = with_beside(asked)
         has = {
             name: self.mostly(getattr(asked, name) or values, EVERY[name])
             for name, values in tried.items()
         }
         sharding, how = has["sharding"], has["cp_comm"] if d.cp > 1 else "p2p"
+        muon = has["optimizer"] == "muon"
+        if muon and self.random.random() < USUAL:  # it goes with no others
+            sharding = "none" if sharding == "none" else "optimizer"
+            has |= {"moments": "fp32", "optimizer_offload": "0", "sharding_copies": "1"}
         if not replicated(d):
             sharding = (asked.sharding or TRIED["sharding"])[0]
         copies = has["sharding_copies"] if replicated(d) and sharding != "none" else "1"
         on = has["overlap"] == "data"
         optimizer = replace(
             base.optimizer,
+            name=has["optimizer"],
+            muon_tp_mode=has["muon_tp_mode"] if muon else "blockwise",
+            muon_steps=int(has["muon_steps"]) if muon else 5,
             sharding=sharding,
             instances=int(copies),
             gradient=BYTES[has["gradients"]],
-            moments=2 * BYTES[has["moments"]],
+            moments=(1 if muon else 2) * BYTES[has["moments"]],
             master=base.optimizer.master if has["moments"] == "fp32" else 2,
             overlap_gradients=on,
             overlap_parameters=on and sharding != "none",

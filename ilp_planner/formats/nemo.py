@@ -100,6 +100,11 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
             f"{TOOL} has no mixed_precision of {s.kernels.quantised} beside it", "precision = bf16"
         )
     check_core(job)
+    if (optimizer := s.optimizer).of_matrices:
+        raise Unfit("settings.optimizer.name", optimizer.name).but(
+            f"{TOOL} has Megatron-Core 0.16.1, where all ranks sum all gradients of it",
+            "name = adam, or the export megatron",
+        )
     sections: dict[str, Section] = {
         "train": {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch},
         "model": {

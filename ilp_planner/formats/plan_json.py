@@ -21,7 +21,7 @@ from typing import Any
 from ilp_planner.base.limits import DEVICES, WHOLE
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
-from ilp_planner.settings.table import FORMAT_FIELD
+from ilp_planner.settings.table import FORMAT_FIELD, OF_MUON
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
 from ilp_planner.specs.tuning import Tuning
@@ -40,7 +40,7 @@ INSIDE: dict[str, type[Recompute | Offload | OptimizerSettings | Kernels | Tunin
 
 def encode_settings(settings: Settings) -> dict[str, Any]:
     """Return all fields as JSON-ready values; of the tuning nothing if all of a model is trained,
-    nor of moments but their bytes if they are plain numbers."""
+    nor of moments but their bytes if they are plain numbers, nor of Muon if it steps nothing."""
     found = dataclasses.asdict(settings)
     found["recompute"]["modules"] = list(settings.recompute.modules)
     found["offload"]["modules"] = list(settings.offload.modules)
@@ -48,6 +48,9 @@ def encode_settings(settings: Settings) -> dict[str, Any]:
     found["carried"] = list(settings.carried)
     if MOMENTS.read(settings) not in BY_TRAINER:
         del found["optimizer"][FORMAT_FIELD.rpartition(".")[2]]
+    if not settings.optimizer.of_matrices:
+        for field in OF_MUON:
+            del found["optimizer"][field.rpartition(".")[2]]
     if settings.tuning == Tuning():
         del found["tuning"]
     else:

@@ -37,6 +37,9 @@ class Demands(TypedDict, total=False):
     optimizer_offload: float | str | Sequence[float] | None
     fp8_attention: str | Sequence[str] | None
     activation_offload: int | str | Sequence[int | str] | None
+    optimizer: str | Sequence[str] | None
+    muon_tp_mode: str | Sequence[str] | None
+    muon_steps: int | str | Sequence[int] | None
     dispatcher: str | Sequence[str] | None
     fused_permute: str | Sequence[str] | None
     compile: str | Sequence[str] | None

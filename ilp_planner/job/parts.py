@@ -460,7 +460,6 @@ MODULES: dict[str, tuple[Callable[[TrainingJob], Module], frozenset[str]]] = {
     "copied words": (_copied_words, NO_LAYER),
 }
 OF_PREDICTION = ("final norm", "prediction layer", "copied words")
-OF_WORDS = ("embedding", "output", "copied words")
 
 
 def _kinds(job: TrainingJob) -> Iterator[str]:
@@ -504,7 +503,7 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     """Return a part without its activations."""
     routed, trained = module.trained_experts, module.trained
     others, beside = trained - routed, adapter_numbers(module)
-    dense_width = state_widths(job, expert=False, words=kind in OF_WORDS)
+    dense_width = state_widths(job, expert=False)
     expert_width, own = state_widths(job, expert=True), adapter_widths(job)
     deferred = deferred_output(job) if kind == "output" else 0.0
     others -= beside
@@ -544,7 +543,7 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
 
 def _more_moments(job: TrainingJob, module: Module) -> float:
     """Return the bytes of a module's moments on a rank beyond those of plain numbers."""
-    if not job.settings.optimizer.moment_format:
+    if not job.settings.optimizer.mixes_moments:
         return 0.0
     found = 0.0
     for expert in (False, True):

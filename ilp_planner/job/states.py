@@ -9,14 +9,14 @@ from ilp_planner.job.quantised import weight_width
 from ilp_planner.specs.training import SHARDINGS, OptimizerSettings, TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
-# Optimizers with one moment of matrices, which leave tables of words and vectors to Adam
-# (`optimizer/muon.py: get_megatron_muon_optimizer`).
-OF_MATRICES = ("muon", "dist_muon", "adaptive_muon")
+MATRIX = 2  # dimensions
 # bitsandbytes (`optim/optimizer.py`): numbers of a block of 8 bits, which has its largest one in
 # fp32; numbers of a tensor from which on it has blocks, and from which on it has pages.
 BLOCK = 256
 LEAST_IN_BLOCKS, LEAST_IN_PAGES = 4096, 10**5
 TABLES = ("word_embeddings", "position_embeddings")
+# Tables that Muon leaves to Adam (`is_embedding_or_output_parameter` of Megatron core).
+OF_WORDS = ("word_embeddings", "output_layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,8 @@ class StateWidths:
         return self.parameter + self.gradient + self.optimizer
 
 
-def state_widths(job: TrainingJob, *, expert: bool, words: bool = False) -> StateWidths:
-    """Return the bytes of each parameter on a rank.
-
-    words: of a table of words, of the input or the output, which always has Adam's two moments with
-    optimizers of matrices.
+def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
+    """Return the bytes of each parameter on a rank; with optimizers of matrices, of a matrix.
 
     Megatron's distributed optimizer divides states among the ranks that have the same parameters:
     data- times context-parallel ones, or the replicas of a routed expert. Several instances of it
@@ -77,8 +74,7 @@ def state_widths(job: TrainingJob, *, expert: bool, words: bool = False) -> Stat
         parameter = (master or settings.width) / shards + (settings.width if level < 3 else 0)
         master = 0
     stays = master if optimizer.keeps_master else 0
-    moments = 2 * SINGLE if words and optimizer.name in OF_MATRICES else _on_device(optimizer)
-    states = stays + (master - stays + moments) * (1 - optimizer.offload)
+    states = stays + (master - stays + _on_device(optimizer)) * (1 - optimizer.offload)
     return StateWidths(
         parameter=parameter,
         gradient=optimizer.gradient / (ways if _divides_gradients(job) else 1),
@@ -103,6 +99,7 @@ class Moments(NamedTuple):
 def moments_of(job: TrainingJob, module: Module, *, expert: bool) -> Moments:
     """Return the moments of a module's trained parameters, all of a replica's.
 
+    Muon leaves all but matrices to Adam, and tables of words (`stepped_as_matrix`).
     bitsandbytes has blocks for tensors of 4,096 numbers and more, and the Trainer none for tables
     of words (`trainer.py: create_optimizer`). Replicas that share states have them of all: ZeRO
     joins parameters in one tensor; torchao's Adam, which FSDP takes, asks its shard of a tensor,
@@ -114,13 +111,18 @@ def moments_of(job: TrainingJob, module: Module, *, expert: bool) -> Moments:
     """
     optimizer, whole = job.settings.optimizer, _level(job) > 0
     plain, stays, paged = 0.0, 0.0, 0.0
-    for weight, times, words in _trained(module):
+    for weight, times, name in trained_weights(module):
         if weight.expert is not expert:
             continue
-        count = weight.count
-        wide = not optimizer.blockwise or not (whole or (count >= LEAST_IN_BLOCKS and not words))
+        count, words = weight.count, name in TABLES
+        if optimizer.of_matrices:
+            wide = not stepped_as_matrix(weight, name)
+        else:
+            wide = not optimizer.blockwise or not (
+                whole or (count >= LEAST_IN_BLOCKS and not words)
+            )
         numbers = count * (2 * SINGLE if wide else optimizer.moments)
-        if not wide:
+        if optimizer.blockwise and not wide:
             stays += times * 2 * SINGLE * -(-count // BLOCK)
         if optimizer.paged and (whole or count >= LEAST_IN_PAGES):
             paged += times * numbers
@@ -130,17 +132,19 @@ def moments_of(job: TrainingJob, module: Module, *, expert: bool) -> Moments:
     return Moments(plain, stays, paged)
 
 
-def _trained(
-    module: Module, times: int = 1, *, words: bool = False
-) -> Iterator[tuple[Weight, int, bool]]:
-    """Yield each trained tensor in a module, how often it is there, and whether it is a table of
-    words or positions."""
-    times, words = times * module.repeat, words or module.name in TABLES
+def stepped_as_matrix(weight: Weight, name: str) -> bool:
+    """Return whether Muon steps a tensor itself. name: of its module."""
+    return len(weight.shape) == MATRIX and name not in OF_WORDS
+
+
+def trained_weights(module: Module, times: int = 1) -> Iterator[tuple[Weight, int, str]]:
+    """Yield each trained tensor in a module, how often it is there, and the name of its module."""
+    times *= module.repeat
     for weight in module.weights:
         if weight.trained:
-            yield weight, times, words
+            yield weight, times, module.name
     for child in module.children:
-        yield from _trained(child, times, words=words)
+        yield from trained_weights(child, times)
 
 
 def adapter_widths(job: TrainingJob) -> StateWidths:

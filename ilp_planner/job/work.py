@@ -307,14 +307,16 @@ def prediction_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
 
 
 def step_traffic(settings: Settings) -> float:
-    """Return the bytes per parameter that an optimiser step reads and writes.
+    """Return the bytes per parameter that an optimiser step reads and writes; with Muon, of a
+    parameter that it leaves to Adam.
 
     Adam reads the gradient, reads and writes both moments and the master copy, and then copies this
     one into the parameter; without one it steps the parameter itself.
     """
     optimizer = settings.optimizer
     stepped = 3 * optimizer.master + settings.width if optimizer.master else 2 * settings.width
-    return optimizer.gradient + 2 * optimizer.moments + stepped
+    moments = 2 * SINGLE if optimizer.of_matrices else optimizer.moments
+    return optimizer.gradient + 2 * moments + stepped
 
 
 class HostStep(NamedTuple):

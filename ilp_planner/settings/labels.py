@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.base.units import format_percent
+from ilp_planner.base.units import counted, format_percent
 from ilp_planner.schedule.formulas import DIVIDED
 from ilp_planner.settings.values import CP_COMM, DISPATCHER, FUSED_LOSS
 from ilp_planner.settings.values import MOMENTS as OF_MOMENTS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 USUAL = Settings()
 FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
+ONE = (4, 4)  # likewise with one moment
 SHARED = {
     "none": "optimizer states not divided",
     "optimizer": "distributed optimizer (ZeRO-1)",
@@ -109,7 +110,7 @@ def _of_types(text: str) -> Callable[[Told], str]:
     def words(told: Told) -> str:
         optimizer = told.settings.optimizer
         own = (optimizer.gradient, optimizer.moments)
-        usual = own == FP32 and not optimizer.moment_format
+        usual = own == (ONE if optimizer.of_matrices else FP32) and not optimizer.moment_format
         return "" if told.brief and usual else text.format(optimizer)
 
     return words
@@ -147,6 +148,15 @@ def _offload(settings: Settings) -> str:
 def _moments_of_job(job: TrainingJob) -> str:
     kind = OF_MOMENTS.read(job.settings)
     return f"moments {kind}" if job.settings.optimizer.moment_format else ""
+
+
+def _muon(settings: Settings) -> str:
+    """Return `optimizer muon, blockwise over tp, 5 turns`; empty for Adam."""
+    optimizer = settings.optimizer
+    if not optimizer.of_matrices:
+        return ""
+    turns = counted(optimizer.muon_steps, "turn")
+    return f"optimizer {optimizer.name}, {optimizer.muon_tp_mode} over tp, {turns}"
 
 
 def _graphs(settings: Settings) -> str:
@@ -226,6 +236,7 @@ OVERLAP_SENDS = Label(
 SHARDING = Label(100, _sharding)
 GRADIENTS = Label(110, _of_types("gradients of {0.gradient} bytes"))
 MOMENTS = Label(120, _moments)
+OPTIMIZER = Label(105, lambda t: _muon(t.settings))
 LOSS = Label(140, _loss)
 OFFLOAD = Label(190, lambda t: _offload(t.settings))
 TUNING = Label(5, lambda t: _tuning(t.settings.tuning))
@@ -248,4 +259,5 @@ JOB_OVERLAPS = JobLabel(90, _overlaps)
 JOB_OFFLOAD = JobLabel(100, lambda job: _offload(job.settings))
 JOB_CUDA_GRAPHS = JobLabel(110, lambda job: _graphs(job.settings))
 JOB_MOMENTS = JobLabel(25, _moments_of_job)
+JOB_OPTIMIZER = JobLabel(24, lambda job: _muon(job.settings))
 JOB_COMPILE = JobLabel(120, lambda job: "layers compiled" * job.settings.kernels.compiled)

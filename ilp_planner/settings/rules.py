@@ -210,6 +210,26 @@ def check_states(job: TrainingJob) -> Iterator[Broken]:
         yield Broken("optimizer", f"{have}, not sharded", "optimizer sharding")
 
 
+def check_muon(job: TrainingJob) -> Iterator[Broken]:
+    """Muon steps whole matrices, which FSDP and copies of the distributed optimizer do not keep, of
+    bf16 (`_get_megatron_emerging_optimizer` and `validate_args` of Megatron core 0.19.0)."""
+    settings, optimizer = job.settings, job.settings.optimizer
+    if not optimizer.of_matrices:
+        return
+    sharded, experts = optimizer.sharding, job.model.experts
+    biased = experts is not None and job.model.bias
+    for have, bad, limit in (
+        (settings.precision, settings.precision != "bf16", "bf16"),
+        (f"{sharded} sharded", sharded not in ("none", "optimizer"), "none or optimizer sharding"),
+        (f"states in {optimizer.instances} copies", optimizer.instances > 1, "one"),
+        ("states on the host", optimizer.offload > 0, "none there"),
+        (f"moments {MOMENTS.read(settings)}", MOMENTS.read(settings) != "fp32", "moments fp32"),
+        ("biases of experts, sharded", biased and sharded == "optimizer", "none sharding"),
+    ):
+        if bad:
+            yield Broken("optimizer", f"{optimizer.name} with {have}", limit)
+
+
 def check_offload(job: TrainingJob) -> Iterator[Broken]:
     """Activations of whole layers go to the host without pipelines and recomputation only, and
     activations of modules with Transformer Engine."""
@@ -613,6 +633,7 @@ MEGATRON_RULES = (
     check_context,
     check_recompute,
     check_states,
+    check_muon,
     check_combined,
     check_adapters,
     check_sparse,

@@ -45,6 +45,8 @@ from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     LIGER,
+    MUON,
+    MUON_MODES,
     OFFLOADED,
     OPERATORS,
     ORDERS,
@@ -92,6 +94,7 @@ ON_SWITCH = "on, off or both; off without this option"
 NO_SETTING = "it has no setting for it"
 OF_FIGURES = "the figures are of Megatron-LM's kernels"
 UNSAID = "no export says it"
+NO_MUON = "plans have Adam"
 KERNEL_OF_FIGURES = {
     "": Search(FIXED, ("yes",), remark=OF_FIGURES),
     "megatron": Search(FIXED, ("yes",)),
@@ -1096,15 +1099,62 @@ SETTINGS = (
         job_label=labels.JOB_OFFLOAD,
     ),
     Setting(
-        "name",
+        "optimizer",
+        OneOf(("adam", MUON)),
+        "Optimizers that may step matrices: adam, or muon, which leaves tables of words and "
+        "vectors to Adam; adam without this option.",
+        "NAME",
         title="optimiser",
         fields=("settings.optimizer.name",),
-        remark="the states of Adam",
-        search={"": Search(FIXED, ("adam",))},
+        remark="changes the arithmetic: never without being asked for",
+        search={
+            "": Search(FIXED, ("adam",), remark="the states of Adam"),
+            "megatron": Search(AS_ASKED, ("adam",), (MUON,)),
+        },
+        learns=True,
+        choice=values.OPTIMIZER,
+        label=labels.OPTIMIZER,
+        job_label=labels.JOB_OPTIMIZER,
+        job_option=JobOption(unsaid="adam"),
         keys=(
-            Key(MEGATRON, "optimizer.name", "optimizer"),
+            Key(MEGATRON, "optimizer.name", "optimizer", heard={"dist_muon": MUON}),
             Key(OTHERS, "optimizer.name"),
         ),
+    ),
+    Setting(
+        "muon_tp_mode",
+        OneOf(MUON_MODES),
+        f"Ways of Muon with matrices that tp divides (--muon-tp-mode): some of "
+        f"{', '.join(MUON_MODES)}; blockwise without this option.",
+        "HOW",
+        title="Muon over tp",
+        fields=("settings.optimizer.muon_tp_mode",),
+        remark="a shard of its own on each rank, the whole matrix on each, or on all together",
+        search={
+            "": Search(FIXED, MUON_MODES[:1], remark=NO_MUON),
+            "megatron": Search(AS_ASKED, MUON_MODES[:1], MUON_MODES[1:]),
+        },
+        learns=True,
+        choice=values.MUON_TP_MODE,
+        beside=("optimizer", MUON),
+        job_option=JobOption(unsaid=MUON_MODES[0]),
+    ),
+    Setting(
+        "muon_steps",
+        Counts(("5", "8", "10")),
+        "Turns of Muon's iteration (--muon-num-ns-steps): 5, or a list as 5,10; 5 without this "
+        "option.",
+        title="turns of Muon's iteration",
+        fields=("settings.optimizer.muon_steps",),
+        remark="of Newton and Schulz, three products of matrices each",
+        search={
+            "": Search(FIXED, ("5",), remark=NO_MUON),
+            "megatron": Search(AS_ASKED, ("5",), ("8", "10")),
+        },
+        learns=True,
+        choice=values.MUON_STEPS,
+        beside=("optimizer", MUON),
+        job_option=JobOption(unsaid="5"),
     ),
     Setting(
         "dispatcher",
@@ -1461,6 +1511,7 @@ OF_DEGREES = tuple(
     field.removeprefix("settings.") for row in SETTINGS if row.of_degrees for field in row.fields
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
+OF_MUON = (*BY_NAME["muon_tp_mode"].fields, *BY_NAME["muon_steps"].fields)
 DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not CLOSED)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import (
     BLOCKWISE,
+    BLOCKWISE_STEP,
     BOTH_WAYS,
+    MUON,
     PAGED,
     STEPPED_IN_FULL,
     Offload,
@@ -120,7 +122,8 @@ def _with_gradients(settings: Settings, value: str) -> Settings | None:
 
 def _moments(settings: Settings) -> str:
     optimizer = settings.optimizer
-    return optimizer.moment_format or _name(MOMENT_BYTES, optimizer.moments)
+    both = optimizer.moments * (2 if optimizer.of_matrices else 1)
+    return optimizer.moment_format or _name(MOMENT_BYTES, both)
 
 
 def _with_moments(settings: Settings, value: str) -> Settings | None:
@@ -138,6 +141,17 @@ def _with_moments(settings: Settings, value: str) -> Settings | None:
     if settings.kernels.quantised not in STEPPED_IN_FULL:
         optimizer = replace(optimizer, master=REMAINDERS)
     return replace(settings, optimizer=optimizer)
+
+
+def _with_optimizer(settings: Settings, value: str) -> Settings | None:
+    """Muon keeps momentum in single precision, on the device, of a copy in single precision."""
+    own = settings.optimizer
+    if value != MUON:
+        return settings
+    if _moments(settings) != "fp32" or own.moment_format or own.offload:
+        return None
+    moment = own.moments if own.of_matrices else own.moments // 2
+    return replace(settings, optimizer=replace(own, name=MUON, moments=moment))
 
 
 def _with_tensor_overlap(settings: Settings, value: str) -> Settings | None:
@@ -321,6 +335,21 @@ OVERLAP = Choice(_overlap, _with_overlap, "overlap {}")
 FUSED_LOSS = Choice(_loss, _with_loss, "fused loss {}")
 GRADIENTS = Choice(_gradients, _with_gradients, "gradients {}")
 MOMENTS = Choice(_moments, _with_moments, "moments {}")
+OPTIMIZER = Choice(lambda s: s.optimizer.name, _with_optimizer, "optimizer {}")
+MUON_TP_MODE = Choice(
+    lambda s: s.optimizer.muon_tp_mode,
+    lambda s, v: with_fields(s, {"optimizer.muon_tp_mode": v}),
+    "Muon {} over tp",
+    idle=lambda s, _: not s.optimizer.of_matrices,
+    rest=BLOCKWISE_STEP,
+)
+MUON_STEPS = Choice(
+    lambda s: str(s.optimizer.muon_steps),
+    lambda s, v: with_fields(s, {"optimizer.muon_steps": int(v)}),
+    "{} turns of Muon",
+    idle=lambda s, _: not s.optimizer.of_matrices,
+    rest="5",
+)
 # Of the messages of sequence parallelism: `--tp-comm-overlap`, async tensor parallelism.
 TENSOR_OVERLAP = Choice(
     lambda s: _switch(s.overlap_tensor),

@@ -47,6 +47,13 @@ SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
 # Ways to keep Adam's moments beside plain numbers: in blocks of 8 bits, in pages that move between
 # the device and the host, or both (bitsandbytes' AdamW8bit, PagedAdamW and PagedAdamW8bit).
 BLOCKWISE, PAGED, BOTH_WAYS = "8bit", "paged", "paged-8bit"
+# Optimizers with one moment of matrices, which leave tables of words, the output layer and vectors
+# to Adam (`optimizer/muon.py: get_megatron_muon_optimizer` of Megatron core).
+MUON = "muon"
+OF_MATRICES = (MUON, "dist_muon")
+# Of matrices that tensor-parallel ranks divide: each rank makes its shard orthogonal, every rank
+# the whole matrix, or all of them the whole matrix together (`--muon-tp-mode`).
+BLOCKWISE_STEP, DUPLICATED, DISTRIBUTED = MUON_MODES = ("blockwise", "duplicated", "distributed")
 LIGER = "liger"  # Liger's cross-entropy with the output layer
 MOMENT_FORMATS = ("", BLOCKWISE, PAGED, BOTH_WAYS)
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
@@ -158,7 +165,9 @@ class OptimizerSettings(HashedOnce):
     sharding: nothing, optimiser states (Megatron's distributed optimizer, ZeRO-1), gradients as
     well (ZeRO-2), or parameters as well (ZeRO-3, FSDP). gradient: of the buffer that micro-batches
     add up in. master: the 4-byte copy that is stepped, 0 where parameters have 4 bytes themselves.
-    moments: both of Adam's together (0 for plain SGD). moment_format: `8bit` in blocks, `paged` in
+    moments: both of Adam's together (0 for plain SGD), or Muon's one of a matrix. muon_tp_mode: of
+    matrices that tensor-parallel ranks divide: `blockwise`, `duplicated` or `distributed`.
+    muon_steps: turns of the iteration in Muon's step. moment_format: `8bit` in blocks, `paged` in
     pages that the host keeps, `paged-8bit` both; empty: plain numbers on the device. instances: of
     the distributed optimizer, or groups of ranks that share parameters (hybrid sharding).
     from_master: every micro-batch gathers parameters, layer by layer, from their shards of the
@@ -177,6 +186,8 @@ class OptimizerSettings(HashedOnce):
     master: int = 4
     moments: int = 8
     moment_format: str = ""
+    muon_tp_mode: str = BLOCKWISE_STEP
+    muon_steps: int = 5
     instances: int = 1
     from_master: bool = False
     offload: float = 0.0
@@ -188,7 +199,9 @@ class OptimizerSettings(HashedOnce):
     def __post_init__(self) -> None:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
-        check_counts(instances=self.instances)
+        check_counts(instances=self.instances, muon_steps=self.muon_steps)
+        if self.muon_tp_mode not in MUON_MODES:
+            raise ValueError(f"muon_tp_mode must be one of {MUON_MODES}, got {self.muon_tp_mode!r}")
         if self.moment_format not in MOMENT_FORMATS:
             raise ValueError(
                 f"moment_format must be one of {MOMENT_FORMATS}, got {self.moment_format!r}"
@@ -197,6 +210,16 @@ class OptimizerSettings(HashedOnce):
             raise ValueError("from_master must be false with sharding optimizer, got true")
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
+
+    @property
+    def of_matrices(self) -> bool:
+        """Whether it is Muon, or one like it, which steps matrices alone."""
+        return self.name in OF_MATRICES
+
+    @property
+    def mixes_moments(self) -> bool:
+        """Whether some tensors have other moments than others."""
+        return self.of_matrices or self.moment_format != ""
 
     @property
     def blockwise(self) -> bool:

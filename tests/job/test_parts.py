@@ -21,12 +21,13 @@ from ilp_planner.job.parts import (
     memory_parts,
 )
 from ilp_planner.job.recompute import checkpoint
-from ilp_planner.job.states import OF_MATRICES, stepped_width
+from ilp_planner.job.states import stepped_width, trained_weights
 from ilp_planner.schedule.formulas import PIPELINES, USUAL
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
+    OF_MATRICES,
     SHARDINGS,
     Kernels,
     Offload,
@@ -99,13 +100,19 @@ def test_a_step_widens_gradients_of_all_replicas() -> None:
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd", "lion", *OF_MATRICES])
-def test_optimizers_of_matrices_leave_words_to_adam(name: str) -> None:
+def test_optimizers_of_matrices_leave_words_and_vectors_to_adam(name: str) -> None:
     optimizer = OptimizerSettings(name=name, moments=8 if name == "adam" else 4)
-    parts = memory_parts(job(settings=settings(optimizer=optimizer))).parts
-    of_words = 8 if name in OF_MATRICES else optimizer.moments
-    for kind, moments in (("layer", optimizer.moments), ("embedding", of_words)):
-        part = parts[kind]
-        assert part.optimizer == part.parameters * (optimizer.master + moments)
+    case = job(settings=settings(optimizer=optimizer))
+    parts, layer = memory_parts(case).parts, layer_module(case, *case.kind(0))
+    found = {"embedding": parts["embedding"].parameters}
+    found["layer"] = sum(
+        times * one.count for one, times, _ in trained_weights(layer) if len(one.shape) < 2
+    )
+    assert 0 < found["layer"] < parts["layer"].parameters
+    for kind, others in found.items():
+        part, more = parts[kind], 8 - optimizer.moments if name in OF_MATRICES else 0
+        each = optimizer.master + optimizer.moments
+        assert part.optimizer == part.parameters * each + others * more
 
 
 def test_only_layers_go_to_the_host() -> None:

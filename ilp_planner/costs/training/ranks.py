@@ -23,6 +23,7 @@ import numpy as np
 from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.costs.training.iteration import divided_step
 from ilp_planner.costs.training.job import ends_of
+from ilp_planner.costs.training.muon import muon_steps
 from ilp_planner.costs.training.sync import Held, Late, Ring, held_by_elements, ring, sum_of
 from ilp_planner.costs.training.times import (
     ElementTime,
@@ -552,7 +553,7 @@ class RankCosts:
         """Bytes [n, 2] of every element's moments beyond those of plain numbers, and in pages: of
         a whole replica."""
         job = self.job
-        if not job.settings.optimizer.moment_format:
+        if not job.settings.optimizer.mixes_moments:
             return np.zeros((len(self.held), 2))
         kinds = {
             number: self._moments(layer_module(job, *job.kind(number)))
@@ -642,6 +643,9 @@ class RankCosts:
         job, net = self.job, self.network
         sharded = job.settings.optimizer.sharding != "none"
         shards = [sharing(job, expert=expert) if sharded else 1 for expert in (False, True)]
+        if job.settings.optimizer.of_matrices:
+            devices = [net.cluster.device_types[name] for name in net.stage_types(job, kind)]
+            return np.asarray(muon_steps(job, net, devices, kind) @ (1 / np.array(shards)))
         dense, expert, _ = self.counts.T
         # Element by element: equal layers must not differ in the last digit.
         own, every = dense / shards[0] + expert / shards[1], dense + expert

@@ -146,6 +146,17 @@ class Job:
             default="fp32",
         ),
     ] = None
+    optimizer: Annotated[
+        Literal["adam", "muon"] | None,
+        memory("--optimizer", "Of matrices; Adam steps all others.", default="adam"),
+    ] = None
+    muon_tp_mode: Annotated[
+        Literal["blockwise", "duplicated", "distributed"] | None,
+        memory("--muon-tp-mode", "Of Muon, with matrices over --tp.", default="blockwise"),
+    ] = None
+    muon_steps: Annotated[
+        int | None, number("Memory", "--muon-steps", "Of Muon: turns of its iteration; 5.")
+    ] = None
     rank_order: Annotated[
         Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
         parallel("--rank-order", "Fastest first.", default=True),

@@ -47,6 +47,10 @@ UNCOUNTED = {
     "moe_enable_deepep": values.DISPATCHER.uncounted["flex"],
     "dsa_kernel_backend": "its kernels; counted as TileLang's",
     "optimizer": "the products of its step; its moments are counted",
+    "muon_use_syrk": "the half of symmetric products that it leaves out",
+    "muon_fp32_matmul_prec": "products of the step in fp32; counted as medium, of bf16",
+    "muon_coefficient_type": "other products of a turn; counted as quintic",
+    "muon_scalar_optimizer": "its moments; counted as adam",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note
@@ -55,7 +59,10 @@ OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "t
 COUNTED = {
     "softmax_type": ("vanilla", "learnable"),
     "dsa_kernel_backend": ("none", "tilelang"),
-    "optimizer": ("adam", "sgd", "lion"),
+    "optimizer": ("adam", "sgd", "lion", "muon", "dist_muon"),
+    "muon_fp32_matmul_prec": ("medium",),
+    "muon_coefficient_type": ("simple", "quintic", "polar_express", "cans", "aol", "deepseekv4"),
+    "muon_scalar_optimizer": ("adam",),
 }  # values that are
 
 

@@ -138,7 +138,13 @@ DEFAULTS: Mapping[str, tuple[str, Value]] = {
     "data_parallel_sharding_strategy": ("0.18.2", "no_shard"),
     "moe_deepep_num_sms": ("0.19.0", 20),
     "moe_hybridep_num_sms": ("0.17.1", 16),
+    "muon_tp_mode": (MAIN, "blockwise"),
 }
+# Arguments that go together since a release (`validate_args`).
+TOGETHER: tuple[tuple[tuple[str, Value], tuple[str, Value], str], ...] = (
+    (("optimizer", "muon"), ("use_distributed_optimizer", True), "0.18.2"),
+    (("optimizer", "muon"), ("overlap_grad_reduce", True), "0.18.2"),
+)
 
 
 class Lacking(NamedTuple):
@@ -200,6 +206,10 @@ def _lacking(values: Mapping[str, Value], core: str) -> Iterator[Lacking]:
             since = VALUES.get(name, {}).get(word, CORES[-1])
             if after(since, core):
                 yield Lacking(f"{words[0]} {word}", since)
+    for one, other, since in TOGETHER:
+        if after(since, core) and all(values.get(key) == value for key, value in (one, other)):
+            both = " ".join(" ".join(write_value(*each)) for each in (one, other))
+            yield Lacking(both, since)
 
 
 def read_for(values: Mapping[str, Value], core: str, source: str) -> dict[str, Value]:

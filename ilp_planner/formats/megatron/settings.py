@@ -13,6 +13,8 @@ from ilp_planner.settings.table import LOSS_FUSION
 from ilp_planner.settings.values import FUSED_LOSS, with_fields, with_inner_ranks
 from ilp_planner.specs.training import (
     GRAPHED,
+    MUON_MODES,
+    OF_MATRICES,
     OFFLOADED,
     ORDERS,
     PRECISIONS,
@@ -42,7 +44,7 @@ MOMENTS = {
     2: ("fp8", "fp8"),
 }
 # Optimisers that keep one number per parameter; Adam keeps two.
-ONE_MOMENT = ("sgd", "lion", "muon", "dist_muon", "adaptive_muon")
+ONE_MOMENT = ("sgd", "lion", *OF_MATRICES)
 
 
 # Fields of settings with an argument of their own, the value of which they are.
@@ -257,6 +259,8 @@ def _optimizer(args: MegatronArguments) -> OptimizerSettings:
         gradient=_gradient(args),
         master=_master(args, aware) if width == 2 else 0,
         moments=_moments(args, name, aware),
+        muon_tp_mode=_muon_mode(args),
+        muon_steps=max(1, args.whole("muon_num_ns_steps")),
         offload=min(1.0, max(0.0, args.number("optimizer_offload_fraction")))
         if args.on("optimizer_cpu_offload")
         else 0,
@@ -264,6 +268,16 @@ def _optimizer(args: MegatronArguments) -> OptimizerSettings:
         overlap_offload=args.on("optimizer_cpu_offload")
         and args.on("overlap_cpu_optimizer_d2h_h2d"),
     )
+
+
+def _muon_mode(args: MegatronArguments) -> str:
+    """Return the way of Muon with divided matrices; of others nothing is said."""
+    mode = args.text("muon_tp_mode")
+    if args.text("optimizer") not in OF_MATRICES:
+        return OptimizerSettings().muon_tp_mode
+    if mode not in MUON_MODES:
+        raise SpecError(f"--muon-tp-mode: found {mode}, expected {', '.join(MUON_MODES)}")
+    return mode
 
 
 def _sharding(args: MegatronArguments) -> str:
@@ -313,12 +327,18 @@ def _moments(args: MegatronArguments, name: str, aware: bool) -> int:
 def _optimizer_values(settings: Settings) -> dict[str, Value]:
     optimizer, precision = settings.optimizer, settings.precision
     fsdp = optimizer.sharding in FSDP_OF
-    sharded = optimizer.sharding != "none" and optimizer.name != "dist_muon"
+    sharded = optimizer.sharding != "none"
     values = given(
         ("use_distributed_optimizer", True, sharded),
         ("use_megatron_fsdp", True, fsdp),
         ("data_parallel_sharding_strategy", FSDP_OF.get(optimizer.sharding), fsdp),
         ("ckpt_format", "fsdp_dtensor", fsdp),
+        ("muon_tp_mode", optimizer.muon_tp_mode, optimizer.of_matrices),
+        (
+            "muon_num_ns_steps",
+            optimizer.muon_steps,
+            optimizer.of_matrices and optimizer.muon_steps != DEFAULTS.optimizer.muon_steps,
+        ),
     )
     return values | state_values(optimizer, precision)
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.training.job import uncounted_settings
+from ilp_planner.settings.table import OF_MUON
 from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 
 if TYPE_CHECKING:
@@ -141,11 +142,14 @@ def _device(device: Device, architecture: GpuArchitecture) -> dict[str, Any]:
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
-    """Return every number, word and switch of settings."""
+    """Return every number, word and switch of settings, but for those of Muon, which no checked job
+    has (`uncounted`)."""
+    without = {field.rpartition(".")[2] for field in OF_MUON}
     every = (settings, *(getattr(settings, part) for part in PARTS))
     return {
         one.name: value
         for of in every
         for one in fields(of)
-        if isinstance(value := getattr(of, one.name), str | bool | int | float)
+        if one.name not in without
+        and isinstance(value := getattr(of, one.name), str | bool | int | float)
     }

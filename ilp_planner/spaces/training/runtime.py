@@ -18,6 +18,7 @@ from ilp_planner.settings.rules import (
     check_adapters,
     check_encoders,
     check_fp8_attention,
+    check_muon,
     check_offload,
     check_sparse,
     check_states,
@@ -274,6 +275,7 @@ class Runtime:
         broken = (
             *of_degrees(job),
             *check_states(job),
+            *check_muon(job),
             *check_offload(job),
             *check_tuning(job),
             *check_adapters(job),

@@ -199,6 +199,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "implementation": ("local",),
     "loss_kernel": ("te", "native", "liger"),
     "moment_format": ("8bit", "paged"),
+    "muon_tp_mode": ("duplicated",),
     "modules": (("core_attn",), ("qkv_linear", "mlp_norm")),
     "name": ("sgd",),
     "number_format": ("e4m3",),

@@ -23,6 +23,7 @@ from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     GRAPHS,
     MOMENT_FORMATS,
+    MUON_MODES,
     ORDERS,
     PRECISIONS,
     QUANTISED,
@@ -56,6 +57,8 @@ DOMAIN: dict[str, tuple[Any, ...]] = {
     "optimizer.master": (4, 2, 0),
     "optimizer.moments": (8, 4, 2),
     "optimizer.moment_format": MOMENT_FORMATS,
+    "optimizer.muon_tp_mode": MUON_MODES,
+    "optimizer.muon_steps": (5, 8),
     "optimizer.instances": (1, 2, 4),
     "optimizer.offload": (0.0, 0.5, 1.0),
     "kernels.implementation": ("transformer_engine", "local", "eager"),
@@ -133,7 +136,10 @@ TOLD: dict[str, dict[str, tuple[Any, ...]]] = {
     },
 }  # fmt: skip
 # What decides nothing in such a plan, so that nobody needs to be told.
-IDLE = {"order", "cp_comm", "kernels.loss_kernel", "tuning.targets", "tuning.dropout"}
+IDLE = {
+    "order", "cp_comm", "kernels.loss_kernel", "tuning.targets", "tuning.dropout",
+    "optimizer.muon_tp_mode", "optimizer.muon_steps",
+}  # fmt: skip
 WITHOUT_EXPERTS = {
     "torchtitan": {"sequence_parallel": (False,), "kernels.graphs": ("full_iteration",)}
 }
