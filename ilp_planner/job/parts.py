@@ -65,6 +65,7 @@ from ilp_planner.job.tuning import (
     other_width,
     tuning_moment,
 )
+from ilp_planner.job.uneven import uneven_bytes
 from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.layer_kinds import ATTENTION as BY_SCORES
 from ilp_planner.specs.layer_kinds import BY_NAME, EXPERTS, LAYER_KINDS
@@ -410,7 +411,11 @@ def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
     return replace(
         parts,
         job=_on_device(job),
-        fixed={**parts.fixed, "between stages": between_stages(job)},
+        fixed={
+            **parts.fixed,
+            "between stages": between_stages(job),
+            **uneven_bytes(job),
+        },
         method=recompute.method if full else "",
         size=max(1, recompute.layers) if full else 0,
     )

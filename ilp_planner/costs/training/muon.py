@@ -17,6 +17,7 @@ from ilp_planner.job.decoder import (
 )
 from ilp_planner.job.matrices import PRECISION, matrices, step_of
 from ilp_planner.job.states import trained_weights
+from ilp_planner.job.uneven import slower
 from ilp_planner.job.work import step_traffic
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def _step(
     job: TrainingJob, network: Network, devices: Sequence[Device], kind: int, build: Build
 ) -> NDArray[np.float64]:
     """Return the seconds [2] of the step of a module's dense and expert parameters, all of a
-    replica's, on the slowest of some devices.
+    replica's, on the slowest of some devices; of matrices that replicas divide, as many times those
+    of the fullest share as there are replicas.
 
     Parameters
     ----------
@@ -65,11 +67,12 @@ def _step(
     """
     every = matrices(job, build)
     found = np.zeros(2)
+    uneven = np.array([slower(job, expert=expert) for expert in (False, True)])
     for matrix in every:
         alone = max(matrix_seconds(matrix, job, device) for device in devices)
         found[int(matrix.expert)] += matrix.times * (alone + _sent(matrix, job, network, kind))
     slowest = min(rates_of(device).streaming * device.machine.stepping for device in devices)
-    return found + left_to_adam(job, build, every) * step_traffic(job.settings) / slowest
+    return uneven * found + left_to_adam(job, build, every) * step_traffic(job.settings) / slowest
 
 
 def left_to_adam(job: TrainingJob, build: Build, every: Sequence[Matrix]) -> NDArray[np.float64]:

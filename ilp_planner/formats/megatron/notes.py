@@ -18,10 +18,11 @@ from ilp_planner.formats.megatron.settings import (
     local_of,
     recipe_of,
     sequence_parallel_of,
+    settings_of,
 )
 from ilp_planner.formats.megatron.values import COUNTED_FULL, MegatronArguments, write_value
 from ilp_planner.settings import values
-from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
+from ilp_planner.specs.training import OF_MATRICES, USUAL_FORMATS, TrainingJob
 
 # Key -> what is not counted.
 UNCOUNTED = {
@@ -53,6 +54,7 @@ UNCOUNTED = {
     "muon_scalar_optimizer": "its moments; counted as adam",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
+LAYER_LAYOUT = "use_layer_wise_param_layout"  # of whole matrices in the shares of a buffer
 BIG = 2**28  # bytes worth a note
 # Parts of tensor-parallel overlap that are on unless turned off.
 OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs")
@@ -76,6 +78,7 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         if not (counted and what.endswith(COUNTED_FULL))
     ]
     notes += [*_precision(args), *_graphs(args), *_tensor_overlap(args), *_pipeline(args)]
+    notes += _muon(args)
     hidden, attention = args.number("hidden_dropout"), args.number("attention_dropout")
     if args.given("attention_dropout") and attention != hidden:
         notes.append(f"--attention-dropout: {attention} is counted as --hidden-dropout ({hidden})")
@@ -86,6 +89,20 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
     lacking = (str(finding) for finding in check_environment(args))
     remarks = [one for one in args.remarks if not (counted and one.endswith(COUNTED_FULL))]
     return (*remarks, *map(args.spelled, (*notes, *_mask(args), *lacking)))
+
+
+def _muon(args: MegatronArguments) -> list[str]:
+    """Return notes on steps of Muon that are counted otherwise."""
+    if args.text("optimizer") not in OF_MATRICES:
+        return []
+    notes = []
+    if not args.on("muon_split_qkv"):
+        what = "queries, keys and values as one matrix; counted as three"
+        notes.append(f"--muon-no-split-qkv: not counted: {what}")
+    if settings_of(args).optimizer.sharding != "none" and not args.on(LAYER_LAYOUT):
+        what = "gradients that every rank sums whole; counted as scattered to shares"
+        notes.append(f"--no-use-layer-wise-param-layout: not counted: {what}")
+    return notes
 
 
 def _precision(args: MegatronArguments) -> list[str]:

@@ -139,6 +139,7 @@ DEFAULTS: Mapping[str, tuple[str, Value]] = {
     "moe_deepep_num_sms": ("0.19.0", 20),
     "moe_hybridep_num_sms": ("0.17.1", 16),
     "muon_tp_mode": (MAIN, "blockwise"),
+    "use_layer_wise_param_layout": ("0.18.2", False),
 }
 # Arguments that go together since a release (`validate_args`).
 TOGETHER: tuple[tuple[tuple[str, Value], tuple[str, Value], str], ...] = (
