@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.settings.table import BY_NAME, SETTINGS
-from ilp_planner.settings.values import with_fields
+from ilp_planner.settings.values import MOMENTS, with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +43,12 @@ def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
             (value,) = BY_NAME[name].domain.read(name, str(value))
         written = choice.write(settings, value)
         if written is None:
-            usual = JOB_OPTIONS[name].unsaid
+            usual, beside = JOB_OPTIONS[name].unsaid, f"precision {settings.precision}"
+            repair = ", or precision bf16"
+            if settings.precision == "bf16":
+                beside, repair = f"moments {MOMENTS.read(settings)}", ", or moments fp32"
             raise UsageError(
-                f"`{name}`: found {value} with precision {settings.precision}, expected {usual}, "
-                f"or precision bf16; {usual} would do"
+                f"`{name}`: found {value} with {beside}, expected {usual}{repair}; {usual} would do"
             )
         settings = written
     return settings

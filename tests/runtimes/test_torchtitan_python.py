@@ -143,7 +143,7 @@ PUBLIC = {
     name: public(name)
     for name in ("llama3-8b", "llama3.1-70b", "llama3.2-1b", "qwen3-32b", "deepseek-v3")
 }
-DRAWN = 20  # random jobs, of which some are exported
+DRAWN = 24  # random jobs, of which some are exported
 SOLVED = 6  # random problems whose best plan is exported, where there is one
 Looked = dict[str, tuple[TrainingJob, dict[str, Any]]]
 

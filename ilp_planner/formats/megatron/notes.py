@@ -18,7 +18,7 @@ from ilp_planner.formats.megatron.settings import (
     local_of,
     recipe_of,
     sequence_parallel_of,
-    settings_of,
+    shares_matrices,
 )
 from ilp_planner.formats.megatron.values import COUNTED_FULL, MegatronArguments, write_value
 from ilp_planner.settings import values
@@ -99,7 +99,7 @@ def _muon(args: MegatronArguments) -> list[str]:
     if not args.on("muon_split_qkv"):
         what = "queries, keys and values as one matrix; counted as three"
         notes.append(f"--muon-no-split-qkv: not counted: {what}")
-    if settings_of(args).optimizer.sharding != "none" and not args.on(LAYER_LAYOUT):
+    if shares_matrices(args) and not args.on(LAYER_LAYOUT):
         what = "gradients that every rank sums whole; counted as scattered to shares"
         notes.append(f"--no-use-layer-wise-param-layout: not counted: {what}")
     return notes

@@ -24,7 +24,7 @@ from ilp_planner.formats.megatron.repairs import (
     run,
     with_working_repairs,
 )
-from ilp_planner.formats.megatron.rules_parallel import model_size
+from ilp_planner.formats.megatron.rules_parallel import EMERGING, model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
@@ -90,7 +90,15 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_states(a: MegatronArguments) -> Iterator[Finding]:
-    """Demands of `OptimizerConfig` when the optimiser is built."""
+    """Demands of `OptimizerConfig` when the optimiser is built, and of those that are not Adam
+    (`_get_megatron_emerging_optimizer`)."""
+    name, copies = a.text("optimizer"), a.whole("num_distributed_optimizer_instances")
+    if name in EMERGING and a.on("fp16"):
+        yield built("--fp16", f"--optimizer {name}").expected("--bf16", "--bf16")
+    if name in EMERGING and copies > 1:
+        yield built("num_distributed_optimizer_instances", copies).expected(
+            f"1 with --optimizer {name}", "--num-distributed-optimizer-instances 1"
+        )
     aware = a.on("use_precision_aware_optimizer")
     if aware and a["optimizer"] != "adam":
         yield built("--use-precision-aware-optimizer", f"--optimizer {a['optimizer']}").expected(

@@ -215,6 +215,11 @@ BROKEN = [
     (f"{GPT} --use-megatron-fsdp", 1, VALIDATE, "--use-megatron-fsdp"),
     (f"{GPT} --use-megatron-fsdp --ckpt-format fsdp_dtensor --optimizer muon", 1, VALIDATE,
      "--use-megatron-fsdp"),
+    (f"{HALF} --optimizer muon", 1, BUILD, "--fp16"),
+    (f"{GPT} --num-distributed-optimizer-instances 2 --use-distributed-optimizer "
+     "--optimizer muon", 8, BUILD, "--num-distributed-optimizer-instances"),
+    (f"{GPT} --use-precision-aware-optimizer --use-distributed-optimizer --optimizer muon", 1,
+     BUILD, "--use-precision-aware-optimizer"),
     (f"{GPT} --ckpt-format fsdp_dtensor", 1, VALIDATE, "--ckpt-format"),
     (f"{GPT} --num-distributed-optimizer-instances 3", 8, BUILD,
      "--num-distributed-optimizer-instances"),
