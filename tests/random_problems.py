@@ -114,6 +114,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "moments": ("bf16", "fp32,bf16,fp8"),
         "optimizer": ("muon", "adam,muon"),
         "muon_tp_mode": ("duplicated", "blockwise,distributed"),
+        "muon_packing": ("off", "on,off"),
         "muon_steps": ("5", "8,10"),
         "tensor_overlap": ("on", "off,on"),
         "expert_overlap": ("on", "off,on"),

@@ -39,6 +39,7 @@ class Demands(TypedDict, total=False):
     activation_offload: int | str | Sequence[int | str] | None
     optimizer: str | Sequence[str] | None
     muon_tp_mode: str | Sequence[str] | None
+    muon_packing: str | Sequence[str] | None
     muon_steps: int | str | Sequence[int] | None
     dispatcher: str | Sequence[str] | None
     fused_permute: str | Sequence[str] | None

@@ -156,7 +156,8 @@ def _muon(settings: Settings) -> str:
     if not optimizer.of_matrices:
         return ""
     turns = counted(optimizer.muon_steps, "turn")
-    return f"optimizer {optimizer.name}, {optimizer.muon_tp_mode} over tp, {turns}"
+    loose = ", not packed" * (not optimizer.packed and optimizer.sharding == "optimizer")
+    return f"optimizer {optimizer.name}, {optimizer.muon_tp_mode} over tp, {turns}{loose}"
 
 
 def _graphs(settings: Settings) -> str:

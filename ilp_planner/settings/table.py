@@ -1140,6 +1140,23 @@ SETTINGS = (
         job_option=JobOption(unsaid=MUON_MODES[0]),
     ),
     Setting(
+        "muon_packing",
+        OneOf(SWITCH),
+        "Whether Muon's buffers have a part for the whole matrices of each rank "
+        "(--no-use-layer-wise-param-layout for off): on, off or both; on without this option.",
+        "SWITCH",
+        title="Muon's buffers packed",
+        fields=("settings.optimizer.packed",),
+        remark="off: every rank sums all gradients, and buffers have no room to spare",
+        search={
+            "": Search(FIXED, ("on",), remark=NO_MUON),
+            "megatron": Search(AS_ASKED, ("on",), ("off",)),
+        },
+        choice=values.MUON_PACKING,
+        beside=("optimizer", MUON),
+        keys=(Key(MEGATRON, "optimizer.packed", "use_layer_wise_param_layout"),),
+    ),
+    Setting(
         "muon_steps",
         Counts(("5", "8", "10")),
         "Turns of Muon's iteration (--muon-num-ns-steps): 5, or a list as 5,10; 5 without this "
@@ -1511,7 +1528,11 @@ OF_DEGREES = tuple(
     field.removeprefix("settings.") for row in SETTINGS if row.of_degrees for field in row.fields
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
-OF_MUON = (*BY_NAME["muon_tp_mode"].fields, *BY_NAME["muon_steps"].fields)
+OF_MUON = tuple(
+    field
+    for name in ("muon_tp_mode", "muon_packing", "muon_steps")
+    for field in BY_NAME[name].fields
+)
 DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not CLOSED)
 
 

@@ -343,6 +343,12 @@ MUON_TP_MODE = Choice(
     idle=lambda s, _: not s.optimizer.of_matrices,
     rest=BLOCKWISE_STEP,
 )
+MUON_PACKING = switch(
+    "optimizer.packed",
+    "Muon's buffers packed {}",
+    idle=lambda s, _: not (s.optimizer.of_matrices and s.optimizer.sharding == "optimizer"),
+    rest="on",
+)
 MUON_STEPS = Choice(
     lambda s: str(s.optimizer.muon_steps),
     lambda s, v: with_fields(s, {"optimizer.muon_steps": int(v)}),

@@ -167,9 +167,11 @@ class OptimizerSettings(HashedOnce):
     add up in. master: the 4-byte copy that is stepped, 0 where parameters have 4 bytes themselves.
     moments: both of Adam's together (0 for plain SGD), or Muon's one of a matrix. muon_tp_mode: of
     matrices that tensor-parallel ranks divide: `blockwise`, `duplicated` or `distributed`.
-    muon_steps: turns of the iteration in Muon's step. moment_format: `8bit` in blocks, `paged` in
-    pages that the host keeps, `paged-8bit` both; empty: plain numbers on the device. instances: of
-    the distributed optimizer, or groups of ranks that share parameters (hybrid sharding).
+    muon_steps: turns of the iteration in Muon's step. packed: buffers have a part for each rank's
+    whole matrices, so that gradients are scattered; else every rank sums all gradients of Muon.
+    moment_format: `8bit` in blocks, `paged` in pages that the host keeps, `paged-8bit` both; empty:
+    plain numbers on the device. instances: of the distributed optimizer, or groups of ranks that
+    share parameters (hybrid sharding).
     from_master: every micro-batch gathers parameters, layer by layer, from their shards of the
     master copy, beside which no other is kept (torch's `fully_shard`, in torchtitan; with sharding
     `none` a rank's shard is all of it). With sharding `parameters` they are given up after a
@@ -188,6 +190,7 @@ class OptimizerSettings(HashedOnce):
     moment_format: str = ""
     muon_tp_mode: str = BLOCKWISE_STEP
     muon_steps: int = 5
+    packed: bool = True
     instances: int = 1
     from_master: bool = False
     offload: float = 0.0
@@ -215,6 +218,11 @@ class OptimizerSettings(HashedOnce):
     def of_matrices(self) -> bool:
         """Whether it is Muon, or one like it, which steps matrices alone."""
         return self.name in OF_MATRICES
+
+    @property
+    def scatters(self) -> bool:
+        """Whether ranks that share states get gradients of their share alone."""
+        return self.packed or not self.of_matrices
 
     @property
     def mixes_moments(self) -> bool:

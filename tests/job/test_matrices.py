@@ -223,3 +223,14 @@ def test_a_step_takes_its_products_its_traffic_and_its_messages(mode: str, shard
     more = iteration_terms(costs, job)[SYNC] - iteration_terms(other, plain)[SYNC]
     assert more == pytest.approx(costs.step(0).sum() - other.step(0).sum())
     assert more > 0
+
+
+@for_each(
+    ("packed", "collectives"),
+    [(True, {"reduce_scatter", "all_gather"}), (False, {"all_reduce", "all_gather"})],
+)
+def test_ranks_that_are_not_packed_sum_all_gradients(packed: bool, collectives: set[str]) -> None:
+    problem = runtime_problem("megatron", "dense", global_batch=4)
+    job = job_of(of_muon("optimizer", packed=packed), model=problem.costs.model, dp=2)
+    rings = problem.costs.ranks_of_job(job, problem.cluster).replica_rings(0)
+    assert {one.collective for one in rings} == collectives

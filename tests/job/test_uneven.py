@@ -20,9 +20,11 @@ QKV, PROJECTION, UP, DOWN = 512 * 256, 256 * 256, 1408 * 256, 256 * 704  # numbe
 LAYER = QKV + PROJECTION + UP + DOWN
 
 
-def job_of(name: str = MUON, sharding: str = "optimizer", **changes: Any) -> TrainingJob:
+def job_of(
+    name: str = MUON, sharding: str = "optimizer", *, packed: bool = True, **changes: Any
+) -> TrainingJob:
     moments = 4 if name == MUON else 8
-    optimizer = OptimizerSettings(name=name, moments=moments, sharding=sharding)
+    optimizer = OptimizerSettings(name=name, moments=moments, sharding=sharding, packed=packed)
     own = {"model": llama(), "micro_batch": 1, "global_batch": 1024, **changes}
     return TrainingJob(settings=Settings(optimizer=optimizer), **own)
 
@@ -52,6 +54,14 @@ def test_one_matrix_is_the_fullest_share() -> None:
     room, states = (2 + 4) * (64 * UP - 8 * LAYER), (4 + 4) * (UP - 8 * LAYER / 64)
     assert uneven_bytes(job) == {"uneven shares": room + states}
     assert memory_parts(job).fixed["uneven shares"] == room + states
+
+
+def test_buffers_that_are_not_packed_have_no_room_to_spare() -> None:
+    """The states of the fullest share are there all the same, once for all stages of a rank."""
+    job = job_of(dp=64, packed=False)
+    states = (4 + 4) * (UP - 8 * LAYER / 64)
+    assert uneven_bytes(job) == {"uneven shares": states}
+    assert slower(job, expert=False) == slower(job_of(dp=64), expert=False)
 
 
 def test_every_virtual_stage_has_shares_of_its_own() -> None:

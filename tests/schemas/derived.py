@@ -40,7 +40,7 @@ FIELDS = {
     "original": "Positions that the model was trained with first.",
 }
 # Keys that are left out of results where they say nothing.
-MISSING_AT_REST = ("tuning", "moment_format", "muon_tp_mode", "muon_steps")
+MISSING_AT_REST = ("tuning", "moment_format", "muon_tp_mode", "muon_steps", "packed")
 
 
 def described(text: str) -> dict[str, str]:

@@ -87,7 +87,7 @@ def test_every_place_is_taken_once(column: str) -> None:
 def test_people_read_every_choice_of_a_plan() -> None:
     """With the label of its own row, or of the one that says both together."""
     together = {"sharding_copies": "sharding", "optimizer_offload": "activation_offload"}
-    together |= dict.fromkeys(("muon_tp_mode", "muon_steps"), "optimizer")
+    together |= dict.fromkeys(("muon_tp_mode", "muon_packing", "muon_steps"), "optimizer")
     together |= dict.fromkeys(("lora_targets", "lora_dropout", "qlora", "freeze"), "lora")
     for row in SETTINGS:
         if row.choice:

@@ -597,7 +597,8 @@ class RankCosts:
             sent = {"all_reduce": gradient * count}
             if job.settings.optimizer.sharding != "none":
                 gathered = width * (count + still) - less
-                sent = {"reduce_scatter": gradient * count, "all_gather": gathered}
+                whole = "reduce_scatter" if job.settings.optimizer.scatters else "all_reduce"
+                sent = {whole: gradient * count, "all_gather": gathered}
             found += [
                 self._in_buckets(ring(name, shard, size, links), count)
                 for name, size in sent.items()

@@ -100,7 +100,7 @@ def _muon(args: MegatronArguments) -> list[str]:
         what = "queries, keys and values as one matrix; counted as three"
         notes.append(f"--muon-no-split-qkv: not counted: {what}")
     if shares_matrices(args) and not args.on(LAYER_LAYOUT):
-        what = "gradients that every rank sums whole; counted as scattered to shares"
+        what = "tables of words that one rank steps whole; counted as divided"
         notes.append(f"--no-use-layer-wise-param-layout: not counted: {what}")
     return notes
 

@@ -43,7 +43,7 @@ def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
         ("--optimizer muon --muon-no-split-qkv", ("--muon-no-split-qkv: not counted",)),
         ("--optimizer muon --no-use-layer-wise-param-layout", ()),
         ("--optimizer dist_muon --no-use-layer-wise-param-layout",
-         ("--no-use-layer-wise-param-layout: not counted: gradients",)),
+         ("--no-use-layer-wise-param-layout: not counted: tables",)),
         ("--optimizer muon --muon-use-syrk", ("--muon-use-syrk: not counted: the half",)),
         ("--optimizer muon --muon-fp32-matmul-prec high", ("counted as medium",)),
         ("--optimizer muon --muon-coefficient-type cubic5", ("counted as quintic",)),

@@ -47,6 +47,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "moments": {"fp32": EVERY, "bf16": {MEGATRON}, "fp8": {MEGATRON}},
     "optimizer": {"adam": EVERY, "muon": {MEGATRON}},
     "muon_tp_mode": {"blockwise": EVERY, "duplicated": {MEGATRON}, "distributed": {MEGATRON}},
+    "muon_packing": {"on": EVERY, "off": {MEGATRON}},
     "muon_steps": {"5": EVERY, "8": {MEGATRON}, "12": {MEGATRON}},
     "tensor_overlap": {"off": EVERY, "on": {MEGATRON, *BOTH}},
     "expert_overlap": {"off": EVERY, "on": {MEGATRON}},

@@ -95,7 +95,7 @@ SWITCHES = {
     "sequence_parallel", "overlap_tensor", "overlap_experts", "scatter_sends", "async_tensor",
     "keeps_gathered", "overlap_sends", "recompute.distribute", "optimizer.from_master",
     "optimizer.overlap_offload", "optimizer.keeps_master", "optimizer.overlap_gradients",
-    "optimizer.overlap_parameters",
+    "optimizer.overlap_parameters", "optimizer.packed",
     "kernels.fused_loss", "kernels.fused_dropout", "kernels.fused_activation",
     "kernels.fused_permute", "kernels.grouped_experts", "kernels.pad_to_capacity",
     "kernels.accumulation_fusion", "kernels.fused_softmax", "kernels.deterministic",
@@ -138,7 +138,7 @@ TOLD: dict[str, dict[str, tuple[Any, ...]]] = {
 # What decides nothing in such a plan, so that nobody needs to be told.
 IDLE = {
     "order", "cp_comm", "kernels.loss_kernel", "tuning.targets", "tuning.dropout",
-    "optimizer.muon_tp_mode", "optimizer.muon_steps",
+    "optimizer.muon_tp_mode", "optimizer.muon_steps", "optimizer.packed",
 }  # fmt: skip
 WITHOUT_EXPERTS = {
     "torchtitan": {"sequence_parallel": (False,), "kernels.graphs": ("full_iteration",)}

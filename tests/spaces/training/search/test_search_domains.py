@@ -99,7 +99,7 @@ def shown(name: str) -> tuple[TrainingJob, ...]:
 DESCRIBED = {
     "inputs", "tp", "ep", "etp", "dp", "pp", "micro_batch_size", "virtual_stages", "layout",
     "activation_offload", "exact_first", "capacity", "lora_targets", "lora_dropout", "adapters",
-    "batching", "muon_tp_mode", "muon_steps",
+    "batching", "muon_tp_mode", "muon_packing", "muon_steps",
 }  # fmt: skip
 BY_RUNTIME: dict[str, Callable[[Runtime], tuple[str, ...]]] = {
     "cp": lambda one: ("1",) if one.most_cp == 1 else (f"1 to {one.most_cp}",),
