@@ -55,6 +55,7 @@ from ilp_planner.job.states import (
     sharing,
     state_widths,
     stepped_width,
+    whole_states,
 )
 from ilp_planner.job.tuning import (
     adapter_numbers,
@@ -547,7 +548,8 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
 
 
 def _more_moments(job: TrainingJob, module: Module) -> float:
-    """Return the bytes of a module's moments on a rank beyond those of plain numbers."""
+    """Return the bytes of a module's moments on a rank beyond those of plain numbers, and of the
+    states of whole tables beyond a share of them."""
     if not job.settings.optimizer.mixes_moments:
         return 0.0
     found = 0.0
@@ -555,7 +557,7 @@ def _more_moments(job: TrainingJob, module: Module) -> float:
         own = moments_of(job, module, expert=expert)
         ways = sharing(job, expert=expert) if divides_states(job) else 1
         found += (own.stays - own.plain) / ways
-    return found
+    return found + whole_states(job, module)
 
 
 def _frozen(job: TrainingJob, module: Module) -> float:

@@ -137,6 +137,21 @@ def stepped_as_matrix(weight: Weight, name: str) -> bool:
     return len(weight.shape) == MATRIX and name not in OF_WORDS
 
 
+def whole_tables(job: TrainingJob, module: Module) -> float:
+    """Return the numbers of tables of words that one replica steps for all, if Muon's buffers are
+    not packed: whole tensors of Adam as well are dealt to replicas then."""
+    if job.settings.optimizer.scatters or not divides_states(job):
+        return 0.0
+    every = trained_weights(module)
+    return float(sum(n * one.count for one, n, name in every if name in OF_WORDS))
+
+
+def whole_states(job: TrainingJob, module: Module) -> float:
+    """Return the bytes of the states of such tables beyond a share of them."""
+    both = job.settings.optimizer.master + 2 * SINGLE
+    return whole_tables(job, module) * both * (1 - 1 / sharing(job, expert=False))
+
+
 def trained_weights(module: Module, times: int = 1) -> Iterator[tuple[Weight, int, str]]:
     """Yield each trained tensor in a module, how often it is there, and the name of its module."""
     times *= module.repeat

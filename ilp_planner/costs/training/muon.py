@@ -16,7 +16,7 @@ from ilp_planner.job.decoder import (
     prediction_module,
 )
 from ilp_planner.job.matrices import PRECISION, matrices, step_of
-from ilp_planner.job.states import trained_weights
+from ilp_planner.job.states import sharing, trained_weights, whole_tables
 from ilp_planner.job.uneven import slower
 from ilp_planner.job.work import step_traffic
 
@@ -76,10 +76,12 @@ def _step(
 
 
 def left_to_adam(job: TrainingJob, build: Build, every: Sequence[Matrix]) -> NDArray[np.float64]:
-    """Return the dense and expert parameters [2] of a module that Muon does not step."""
-    found = np.zeros(2)
-    for weight, times, _ in trained_weights(build(job)):
+    """Return the dense and expert parameters [2] of a module that Muon does not step; of a table
+    that one replica steps for all, as many times those as there are replicas."""
+    found, module = np.zeros(2), build(job)
+    for weight, times, _ in trained_weights(module):
         found[int(weight.expert)] += times * weight.count
+    found[0] += whole_tables(job, module) * (sharing(job, expert=False) - 1)
     for matrix in every:
         found[int(matrix.expert)] -= matrix.numbers
     return found

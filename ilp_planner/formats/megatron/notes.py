@@ -18,7 +18,6 @@ from ilp_planner.formats.megatron.settings import (
     local_of,
     recipe_of,
     sequence_parallel_of,
-    shares_matrices,
 )
 from ilp_planner.formats.megatron.values import COUNTED_FULL, MegatronArguments, write_value
 from ilp_planner.settings import values
@@ -54,7 +53,6 @@ UNCOUNTED = {
     "muon_scalar_optimizer": "its moments; counted as adam",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
-LAYER_LAYOUT = "use_layer_wise_param_layout"  # of whole matrices in the shares of a buffer
 BIG = 2**28  # bytes worth a note
 # Parts of tensor-parallel overlap that are on unless turned off.
 OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs")
@@ -93,16 +91,10 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
 
 def _muon(args: MegatronArguments) -> list[str]:
     """Return notes on steps of Muon that are counted otherwise."""
-    if args.text("optimizer") not in OF_MATRICES:
+    if args.text("optimizer") not in OF_MATRICES or args.on("muon_split_qkv"):
         return []
-    notes = []
-    if not args.on("muon_split_qkv"):
-        what = "queries, keys and values as one matrix; counted as three"
-        notes.append(f"--muon-no-split-qkv: not counted: {what}")
-    if shares_matrices(args) and not args.on(LAYER_LAYOUT):
-        what = "tables of words that one rank steps whole; counted as divided"
-        notes.append(f"--no-use-layer-wise-param-layout: not counted: {what}")
-    return notes
+    what = "queries, keys and values as one matrix; counted as three"
+    return [f"--muon-no-split-qkv: not counted: {what}"]
 
 
 def _precision(args: MegatronArguments) -> list[str]:

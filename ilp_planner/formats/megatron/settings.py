@@ -280,11 +280,6 @@ def _muon_mode(args: MegatronArguments) -> str:
     return mode
 
 
-def shares_matrices(args: MegatronArguments) -> bool:
-    """Return whether data-parallel ranks divide the matrices that Muon steps."""
-    return args.text("optimizer") in OF_MATRICES and _sharding(args) == "optimizer"
-
-
 def _sharding(args: MegatronArguments) -> str:
     if args.on("use_megatron_fsdp"):
         return FSDP[args.text("data_parallel_sharding_strategy")]
