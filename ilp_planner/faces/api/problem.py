@@ -80,7 +80,8 @@ def problem(
         `dualpipe-v` (divided backward passes).
     overlap: `data`, if nothing is said, or `none`. fused_loss: `native`, likewise, `none`,
         or `liger` (by PEFT and the Trainer).
-    gradients, moments: types, `fp32` alone if nothing is said.
+    gradients, moments: types, `fp32` alone if nothing is said. optimizer: `adam`, likewise, or
+        `muon`, with muon_tp_mode, muon_packing and muon_steps.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
     tensor_overlap, expert_overlap: `on`, `off` or both, `off` if nothing is said. cuda_graphs: some
         of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
