@@ -59,6 +59,8 @@ def uneven_bytes(job: TrainingJob) -> dict[str, float]:
     """Return the bytes that the fullest share of matrices takes beyond the mean one, with those
     that fill up buffers, by name; nothing where shares are even."""
     found = 0.0
+    if not job.settings.optimizer.of_matrices:
+        return {}
     for expert in (False, True):
         most, mean = fullest(job, job.virtual, expert=expert)
         widths, ways = state_widths(job, expert=expert), sharing(job, expert=expert)
