@@ -42,7 +42,7 @@ def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
         if value != JOB_OPTIONS[name].unsaid and not words:
             (value,) = BY_NAME[name].domain.read(name, str(value))
         written = choice.write(settings, value)
-        if written is None:
+        if written is None or (written.optimizer.of_matrices and written.precision != "bf16"):
             usual, beside = JOB_OPTIONS[name].unsaid, f"precision {settings.precision}"
             repair = ", or precision bf16"
             if settings.precision == "bf16":

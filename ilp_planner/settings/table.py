@@ -1101,8 +1101,8 @@ SETTINGS = (
     Setting(
         "optimizer",
         OneOf(("adam", MUON)),
-        "Optimizers that may step matrices: adam, or muon, which leaves tables of words and "
-        "vectors to Adam; adam without this option.",
+        "What steps matrices, beside Adam for tables of words and vectors: adam, muon or both; "
+        "adam without this option.",
         "NAME",
         title="optimiser",
         fields=("settings.optimizer.name",),

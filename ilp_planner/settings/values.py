@@ -144,7 +144,7 @@ def _with_moments(settings: Settings, value: str) -> Settings | None:
 
 
 def _with_optimizer(settings: Settings, value: str) -> Settings | None:
-    """Muon keeps momentum in single precision, on the device, of a copy in single precision."""
+    """Muon keeps momentum in single precision, on the device, of parameters of bf16."""
     own = settings.optimizer
     if value != MUON:
         return settings

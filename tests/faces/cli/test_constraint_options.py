@@ -66,7 +66,7 @@ def test_the_helps_name_values() -> None:
         if len(known) == len(SWITCH) and name not in NUMBERED:
             assert {*said} == {*known, BOTH}, name
         assert set(said) <= {*known, BOTH} or name in ("optimizer_offload", "activation_offload",
-            "sharding_copies", "lora", "lora_targets", "freeze"), name  # fmt: skip
+            "sharding_copies", "muon_steps", "lora", "lora_targets", "freeze"), name  # fmt: skip
 
 
 @for_each(("name", "value"), NAMED)
@@ -113,6 +113,8 @@ def test_a_solve_takes_both(ilp_plan: Callable[..., Done], name: str) -> None:
     gpus, beside = "2xA100-80GB", ()
     if name == "fp8_attention":
         model, gpus, beside = "llama3.2-1b", "2xH100", ("--precision", "fp8-delayed")
+    if name == "muon_packing":
+        beside = ("--precision", "bf16")
     done = ilp_plan(
         "solve", model, "--gpus", gpus, "--global-batch-size", "4",
         "--runtime", runtime, f"--{name.replace('_', '-')}", "both", *beside,

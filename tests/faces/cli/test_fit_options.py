@@ -87,6 +87,7 @@ def unfit(option: str, value: list[str], model: str) -> bool:
         or (option == "--etp" and model == "gpt-oss-20b")  # whose experts have biases
         or (option == "--precision" and value[0] not in (*recipes, "bf16", "fp16", "fp32"))
         or (option == "--moments" and model == "gpt3-1.3b" and value[0] in ("bf16", "fp8"))
+        or (option == "--optimizer" and model == "gpt3-1.3b" and value == ["muon"])  # of fp16
         or (option == "--cp-comm" and model == "gpt-oss-20b" and value[0] != "a2a")
         or option
         in ("--recompute-modules", "--images-per-sample", "--image-size", "--audio-seconds")
