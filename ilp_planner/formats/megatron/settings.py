@@ -43,7 +43,8 @@ MOMENTS = {
     3: ("bf16", "fp8"),
     2: ("fp8", "fp8"),
 }
-# Optimisers that keep one number per parameter; Adam keeps two.
+# Optimisers that keep one number per parameter; Adam keeps two, and so does AdaMuon, the usual
+# method of `adaptive_muon`.
 ONE_MOMENT = ("sgd", "lion", *OF_MATRICES)
 
 

@@ -317,6 +317,9 @@ def test_a_model_like_deepseek() -> None:
         ("", (4, 0, 8)),
         ("--bf16 --optimizer sgd", (4, 4, 4)),
         ("--bf16 --optimizer sgd --sgd-momentum 0", (4, 4, 0)),
+        ("--bf16 --optimizer lion", (4, 4, 4)),
+        ("--bf16 --optimizer muon", (4, 4, 4)),
+        ("--bf16 --optimizer adaptive_muon", (4, 4, 8)),  # AdaMuon keeps squares as well
         (
             "--bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
             "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
