@@ -130,7 +130,7 @@ class Setting(NamedTuple):
     at_first: the value of plans in files up to version 3; empty: any. beside: another setting and
     its value, where nothing is said of it beside other values than the first one. learns: it
     changes what is trained or its arithmetic: searches have no other value than the user's.
-    lighter: one that needs less memory, for a training that fits nowhere.
+    lighter: those that need less memory, for a training that fits nowhere.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Setting(NamedTuple):
     at_first: str | tuple[str, ...] = ()
     beside: tuple[str, str] | None = None
     learns: bool = False
-    lighter: str = ""
+    lighter: tuple[str, ...] = ()
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

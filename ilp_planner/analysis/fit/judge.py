@@ -99,6 +99,11 @@ class Judge:
         self.share = 1.0  # of the memory of GPUs, that changes may need
         self._problems: dict[int, Problem[MegatronCosts]] = {}
 
+    @property
+    def recipe(self) -> str:
+        """The job's recipe of products in 8 or 4 bits; empty for none."""
+        return self.job.settings.kernels.quantised
+
     def problem(self, world: int) -> Problem[MegatronCosts]:
         """Return the problem whose plans are jobs of so many ranks.
 
@@ -112,7 +117,7 @@ class Judge:
                 space=self.space.name,
                 global_batch=self.job.global_batch,
                 max_cp=world,
-                precision=self.job.settings.kernels.quantised,
+                precision=self.recipe,
             )
             objects = {"model": self.model, "cluster": self.site.of(world)}
             # The job is given: the search may have no plan on as many GPUs.
@@ -244,7 +249,8 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
         else:
             return Chosen(job)
         head = f"Megatron-LM has not {found}"
-    spaces = [_space_of(name) for name in RUNTIMES if "@" not in name and name != MEGATRON.name]
+    newest = (name for name in RUNTIMES if "@" not in name and name != MEGATRON.name)
+    spaces = [*map(space_of_runtime, newest)]
     able = [(space, *said) for space in spaces if (said := _tried(space.runtime, job, cluster))]
     if not able:
         names = " nor ".join(space.runtime.title for space in spaces)
@@ -271,7 +277,7 @@ def runtime_of(job: TrainingJob, cluster: ClusterSpec, name: str) -> Chosen:
 
     name: one of `RUNTIMES`.
     """
-    space = _space_of(name)
+    space = space_of_runtime(name)
     title, tried = space.runtime.title, _tried(space.runtime, job, cluster)
     if tried is None:
         return Chosen(job, note=f"{title} cannot train the model: its times are not known")
@@ -281,10 +287,11 @@ def runtime_of(job: TrainingJob, cluster: ClusterSpec, name: str) -> Chosen:
     return Chosen(own, space, f"judged as {title} runs it")
 
 
-def _space_of(name: str) -> MegatronSpace:
-    """Return the space of a training system."""
+def space_of_runtime(name: str) -> MegatronSpace:
+    """Return the space of a training system. name: one of `RUNTIMES`."""
     runtime = runtime_named(name)
-    return next(space for space in MegatronSpace.__subclasses__() if space.runtime is runtime)()
+    spaces: tuple[type[MegatronSpace], ...] = (MegatronSpace, *MegatronSpace.__subclasses__())
+    return next(space for space in spaces if space.runtime is runtime)()
 
 
 def _tried(

@@ -67,7 +67,8 @@ class Runtime:
     degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
     its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
     setting says them. targets: products with adapters, where none are named. adapters: their
-    precision, as `Tuning` has it. packs_together: a micro-batch may have several packs.
+    precision, as `Tuning` has it. packs_together: a micro-batch may have several packs. tuner: the
+    programs that run its jobs with adapters, frozen parts or moments of the Trainer.
     """
 
     name = "megatron"
@@ -88,6 +89,7 @@ class Runtime:
     targets: ClassVar[tuple[str, ...]] = BRIDGE_TARGETS
     adapters = ""
     packs_together = False
+    tuner = "Megatron-Bridge"
 
     def search_of(self, name: str) -> Search:
         """Return the part of a setting in its search. name: of a row of the table of settings."""
