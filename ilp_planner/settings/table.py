@@ -244,6 +244,7 @@ SETTINGS = (
             ),
         },
         keys=(Key(MEGATRON, "turn", "microbatch_group_size_per_vp_stage"),),
+        job_option=JobOption("turn", unsaid=0, degree="virtual"),
     ),
     Setting(
         "layout",
@@ -278,6 +279,7 @@ SETTINGS = (
         "are tried without this option.",
         "WHICH",
         search={"": Search(SEARCHED, REMAINDERS), "deepspeed": Search(FIXED, REMAINDERS[:1])},
+        not_of_jobs="the layout of a job says where layers are",
     ),
     Setting(
         "rank_order",
@@ -339,6 +341,7 @@ SETTINGS = (
             ),
         },
         keys=(Key(OTHERS, "schedule"),),
+        job_option=JobOption("schedule", unsaid=PIPELINES[0]),
     ),
     Setting(
         "recompute",
@@ -774,6 +777,7 @@ SETTINGS = (
         "A stage of a saved plan that stays as it is, its layers, devices and degrees, as "
         "plan.json:stage0; may be repeated.",
         "PLAN:STAGE",
+        not_of_jobs="a job has all of its stages",
     ),
     Setting(
         "tensor_overlap",

@@ -28,8 +28,8 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.shard import eager
+from ilp_planner.settings.job_options import of_others
 from ilp_planner.settings.table import SETTINGS
-from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
@@ -242,8 +242,8 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
             found = "a base in 4 bits"
         elif tuning.adapters:
             found = f"adapters named {tuning.targets[0]}"
-        elif (kind := MOMENTS.read(job.settings)) in BY_TRAINER:
-            found = f"moments {kind}"
+        elif found := of_others(job.settings):
+            pass
         elif eager(job):
             found = "layers as transformers has them"
         else:
@@ -255,8 +255,8 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
     if not able:
         names = " nor ".join(space.runtime.title for space in spaces)
         return Chosen(job, note=f"{head}, and neither {names} can: its times are not known")
-    options = " or ".join(f"`space={space.name}`" for space, *_ in able)
     running = [(space, own) for space, own, refusal in able if not refusal]
+    options = " or ".join(f"`space={space.name}`" for space, *_ in running or able)
     if running:
         space, own = min(running, key=lambda one: len([*differences(job, one[1])]))
         judged = f"judged as {space.runtime.title} runs it"
