@@ -132,7 +132,8 @@ class Setting(NamedTuple):
     at_first: the value of plans in files up to version 3; empty: any. beside: another setting and
     its value, where nothing is said of it beside other values than the first one. learns: it
     changes what is trained or its arithmetic: searches have no other value than the user's.
-    lighter: those that need less memory, for a training that fits nowhere.
+    lighter: those that need less memory, for a training that fits nowhere. also: arguments of
+    Megatron-LM that say it with others, and what people call it.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Setting(NamedTuple):
     beside: tuple[str, str] | None = None
     learns: bool = False
     lighter: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def of_jobs(self) -> JobOption | None:

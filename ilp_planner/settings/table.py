@@ -112,6 +112,7 @@ SETTINGS = (
         "tp",
         Degree(),
         "Tensor-parallel degree: 4, a list as 2,4 or a range as 2..8.",
+        also=("tensor_model_parallel_size",),
         title="tp",
         fields=("tp",),
         remark="must divide heads, widths and samples",
@@ -121,6 +122,7 @@ SETTINGS = (
         "pp",
         Degree(),
         "Pipeline stages, but for virtual ones; likewise.",
+        also=("pipeline_model_parallel_size",),
         title="pp",
         fields=("pp",),
         remark="at most layers + 2",
@@ -194,6 +196,7 @@ SETTINGS = (
         "dp",
         Degree(),
         "Data-parallel degree; likewise.",
+        also=("@replicas", "@shards"),
         title="dp",
         fields=("dp",),
         search={"": Search(SEARCHED, ("what the others leave",))},
@@ -201,6 +204,7 @@ SETTINGS = (
     Setting(
         "micro_batch_size",
         Degree(),
+        also=("mbs",),
         title="micro-batch",
         fields=("micro_batch",),
         remark="samples of a replica",
@@ -210,6 +214,11 @@ SETTINGS = (
         "virtual_stages",
         Degree(),
         "Virtual stages of a pipeline rank; likewise.",
+        also=(
+            "num_layers_per_virtual_pipeline_stage",
+            "num_virtual_stages_per_pipeline_rank",
+            "virtual_pipeline_model_parallel_size",
+        ),
         title="virtual stages",
         fields=("virtual",),
         remark="where pp divides the number of micro-batches",
@@ -252,6 +261,7 @@ SETTINGS = (
         "Which layers every virtual stage has: even, any, how many as 10,11,11, or Megatron's "
         "letters as 'Et*10|t*11|t*11L'.",
         "LAYERS",
+        also=("pipeline_model_parallel_layout",),
         title="layout",
         fields=("layout",),
         remark=(
@@ -286,6 +296,7 @@ SETTINGS = (
         OneOf(ORDERS),
         f"Order of ranks: {', '.join(ORDERS)} or both.",
         "ORDER",
+        also=("use_tp_pp_dp_mapping",),
         title="order of ranks",
         fields=("settings.order",),
         remark="with pp and dp above 1",
@@ -350,6 +361,15 @@ SETTINGS = (
         f"layer: some of {', '.join(PARTS)}.",
         "KIND",
         only={OPERATORS: "torchtitan"},
+        also=(
+            "recompute_granularity",
+            "recompute_activations",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "gradient_checkpointing",
+            "activation_checkpointing",
+        ),
         title="recomputation",
         fields=(
             "settings.recompute.granularity",
@@ -464,6 +484,14 @@ SETTINGS = (
         OneOf(SHARDINGS),
         f"What data-parallel ranks share: some of {', '.join(SHARDINGS)} (ZeRO 0 to 3).",
         "KIND",
+        also=(
+            "use_distributed_optimizer",
+            "data_parallel_sharding_strategy",
+            "use_megatron_fsdp",
+            "zero",
+            "zero_stage",
+            "fsdp",
+        ),
         title="sharding",
         fields=("settings.optimizer.sharding",),
         remark=(
@@ -705,6 +733,7 @@ SETTINGS = (
         OneOf(("fp32", "bf16")),
         "Types that gradients may be added up and sent in: fp32, bf16.",
         "TYPE",
+        also=("grad_reduce_in_bf16",),
         title="gradients",
         fields=("settings.optimizer.gradient",),
         remark=(
@@ -727,6 +756,7 @@ SETTINGS = (
         "8bit (AdamW8bit), paged (PagedAdamW), paged-8bit.",
         "TYPE",
         only=dict.fromkeys(values.BY_TRAINER, "torchtitan"),
+        also=("use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "optim"),
         title="moments",
         fields=(MOMENTS_FIELD, FORMAT_FIELD),
         remark=(
@@ -889,6 +919,7 @@ SETTINGS = (
         "What CUDA graphs have: some of none, attn, router (attention and routing), layer, "
         "full_iteration; none without this option.",
         "WHAT",
+        also=("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_modules"),
         title="CUDA graphs",
         fields=("settings.kernels.graphs", "settings.kernels.graphed"),
         remark=(
@@ -924,6 +955,7 @@ SETTINGS = (
         "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
         "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
         "SHARE",
+        also=("optimizer_cpu_offload", "optimizer_offload_fraction"),
         title="states on the host",
         fields=(
             "settings.optimizer.offload",
@@ -944,6 +976,7 @@ SETTINGS = (
     ),
     Setting(
         "precision",
+        also=("bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4_format"),
         title="precision",
         fields=("settings.precision",),
         remark="else the model's; changes the arithmetic",
@@ -1087,6 +1120,7 @@ SETTINGS = (
         "core_attn+attn_proj (--offload-modules), or of a number of layers as 4 "
         "(--cpu-offloading-num-layers); likewise a list; none without this option.",
         "WHAT",
+        also=("cpu_offloading", "cpu_offloading_num_layers", "offload_modules"),
         title="activations on the host",
         fields=("settings.offload.layers", "settings.offload.modules", "settings.offload.smallest"),
         remark=(
@@ -1194,6 +1228,7 @@ SETTINGS = (
         f"{ON_SWITCH}, but for async tensor parallelism (--tensor-overlap on).",
         "SWITCH",
         only={"on": "torchtitan"},
+        also=("torch_compile",),
         title="compiled layers",
         fields=("settings.kernels.compiled",),
         remark="by torch.compile: norms, rotation, activation fused; a compiled loss not counted",
@@ -1281,6 +1316,7 @@ SETTINGS = (
         "Rank of low-rank adapters, which alone are trained then (LoRA): 16, or a list as 8,16; 0, "
         "none, without this option.",
         "RANK",
+        also=("lora_rank", "lora_r"),
         title="rank of adapters",
         fields=("settings.tuning.rank",),
         remark="0: all parameters are trained; changes the training: never without being asked for",
