@@ -88,7 +88,7 @@ def every_plan(
     function of model, pp and virtual stages has, where there is one."""
     cluster, costs = problem.cluster, problem.costs
     model, count = costs.model, cluster.device_count  # type: ignore[attr-defined]
-    same = len(set(model.expert_layers)) == 1
+    same = len(set(model.layer_kinds)) == 1
     each = cluster.nodes[0].devices
     orders = {
         tuple(n for t in types for n, kind in enumerate(cluster.node_types) if kind == t)

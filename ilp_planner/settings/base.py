@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.settings.domains import CLOSED
+from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,11 +127,13 @@ class Setting(NamedTuple):
     follow from several arguments; other systems are told no field without one. label, job_label:
     the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
     of other degrees have their own value. job_option: that says it of one job; None: none does.
+    not_of_jobs: why no option of one job says a demand of it.
     symptom: the cause of slow steps that the setting is, by the names of `analysis.doctor`.
     at_first: the value of plans in files up to version 3; empty: any. beside: another setting and
     its value, where nothing is said of it beside other values than the first one. learns: it
     changes what is trained or its arithmetic: searches have no other value than the user's.
-    lighter: one that needs less memory, for a training that fits nowhere.
+    lighter: those that need less memory, for a training that fits nowhere. also: arguments of
+    Megatron-LM that say it with others, and what people call it.
     """
 
     name: str
@@ -151,11 +154,20 @@ class Setting(NamedTuple):
     job_label: JobLabel | None = None
     of_degrees: bool = False
     job_option: JobOption | None = None
+    not_of_jobs: str = ""
     symptom: str = ""
     at_first: str | tuple[str, ...] = ()
     beside: tuple[str, str] | None = None
     learns: bool = False
-    lighter: str = ""
+    lighter: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def of_jobs(self) -> JobOption | None:
+        """The option that says it of one job: its own, or that of its choice; None: none does."""
+        if self.job_option or self.choice is None or self.domain is CLOSED:
+            return self.job_option
+        return JobOption(unsaid=self.choice.read(Settings()))
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

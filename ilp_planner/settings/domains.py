@@ -70,6 +70,19 @@ class Domain(ABC):
         """Return the text that says a demand."""
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
+    def one(self, name: str, value: object) -> Any:
+        """Return the value that a demand of just one says.
+
+        Raises
+        ------
+        UsageError: it says none of the domain, or several.
+        """
+        found = self.read(name, value)
+        if len(found) != 1:
+            expected = " or ".join(self.text(found).split(","))
+            raise UsageError(f"{name}: found {value}, expected one value, {expected}")
+        return found[0]
+
     def listed(self, values: Sequence[str]) -> str:
         """Return a demand of any of some values."""
         return ",".join(values)
@@ -111,6 +124,13 @@ class Degree(Domain):
                 raise _error(name, text, f"the smaller number first: {most}..{least}")
             ranges.append((least, most))
         return Numbers(tuple(dict.fromkeys(ranges)))
+
+    def one(self, name: str, value: object) -> int:
+        """Return the number."""
+        found = self.read(name, value)
+        if found.ranges != ((found.most, found.most),):
+            raise _error(name, value, "one number")
+        return found.most
 
 
 @dataclass(frozen=True)
@@ -242,6 +262,19 @@ class Together(Domain):
             dict.fromkeys(found), key=lambda one: (places.get(one, last), _numbers(one))
         )
         return ("+".join(ordered),)
+
+    def one(self, name: str, value: object) -> Any:
+        """Return the value that a demand of just one says.
+
+        Raises
+        ------
+        UsageError: it says none of the domain, or several.
+        """
+        found = self.read(name, value)
+        if len(found) != 1:
+            expected = " or ".join(self.text(found).split(","))
+            raise UsageError(f"{name}: found {value}, expected one value, {expected}")
+        return found[0]
 
     def listed(self, values: Sequence[str]) -> str:
         """Return a demand of the first of some values: all names of a demand are one value."""

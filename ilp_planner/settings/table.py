@@ -115,6 +115,7 @@ SETTINGS = (
         "tp",
         Degree(),
         "Tensor-parallel degree: 4, a list as 2,4 or a range as 2..8.",
+        also=("tensor_model_parallel_size",),
         title="tp",
         fields=("tp",),
         remark="must divide heads, widths and samples",
@@ -124,6 +125,7 @@ SETTINGS = (
         "pp",
         Degree(),
         "Pipeline stages, but for virtual ones; likewise.",
+        also=("pipeline_model_parallel_size",),
         title="pp",
         fields=("pp",),
         remark="at most layers + 2",
@@ -197,6 +199,7 @@ SETTINGS = (
         "dp",
         Degree(),
         "Data-parallel degree; likewise.",
+        also=("@replicas", "@shards"),
         title="dp",
         fields=("dp",),
         search={"": Search(SEARCHED, ("what the others leave",))},
@@ -204,6 +207,7 @@ SETTINGS = (
     Setting(
         "micro_batch_size",
         Degree(),
+        also=("mbs",),
         title="micro-batch",
         fields=("micro_batch",),
         remark="samples of a replica",
@@ -213,6 +217,11 @@ SETTINGS = (
         "virtual_stages",
         Degree(),
         "Virtual stages of a pipeline rank; likewise.",
+        also=(
+            "num_layers_per_virtual_pipeline_stage",
+            "num_virtual_stages_per_pipeline_rank",
+            "virtual_pipeline_model_parallel_size",
+        ),
         title="virtual stages",
         fields=("virtual",),
         remark="where pp divides the number of micro-batches",
@@ -247,6 +256,7 @@ SETTINGS = (
             ),
         },
         keys=(Key(MEGATRON, "turn", "microbatch_group_size_per_vp_stage"),),
+        job_option=JobOption("turn", unsaid=0, degree="virtual"),
     ),
     Setting(
         "layout",
@@ -254,6 +264,7 @@ SETTINGS = (
         "Which layers every virtual stage has: even, any, how many as 10,11,11, or Megatron's "
         "letters as 'Et*10|t*11|t*11L'.",
         "LAYERS",
+        also=("pipeline_model_parallel_layout",),
         title="layout",
         fields=("layout",),
         remark=(
@@ -281,12 +292,14 @@ SETTINGS = (
         "are tried without this option.",
         "WHICH",
         search={"": Search(SEARCHED, REMAINDERS), "deepspeed": Search(FIXED, REMAINDERS[:1])},
+        not_of_jobs="the layout of a job says where layers are",
     ),
     Setting(
         "rank_order",
         OneOf(ORDERS),
         f"Order of ranks: {', '.join(ORDERS)} or both.",
         "ORDER",
+        also=("use_tp_pp_dp_mapping",),
         title="order of ranks",
         fields=("settings.order",),
         remark="with pp and dp above 1",
@@ -342,6 +355,7 @@ SETTINGS = (
             ),
         },
         keys=(Key(OTHERS, "schedule"),),
+        job_option=JobOption("schedule", unsaid=PIPELINES[0]),
     ),
     Setting(
         "recompute",
@@ -350,6 +364,15 @@ SETTINGS = (
         f"layer: some of {', '.join(PARTS)}.",
         "KIND",
         only={OPERATORS: "torchtitan"},
+        also=(
+            "recompute_granularity",
+            "recompute_activations",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "gradient_checkpointing",
+            "activation_checkpointing",
+        ),
         title="recomputation",
         fields=(
             "settings.recompute.granularity",
@@ -464,6 +487,14 @@ SETTINGS = (
         OneOf(SHARDINGS),
         f"What data-parallel ranks share: some of {', '.join(SHARDINGS)} (ZeRO 0 to 3).",
         "KIND",
+        also=(
+            "use_distributed_optimizer",
+            "data_parallel_sharding_strategy",
+            "use_megatron_fsdp",
+            "zero",
+            "zero_stage",
+            "fsdp",
+        ),
         title="sharding",
         fields=("settings.optimizer.sharding",),
         remark=(
@@ -705,6 +736,7 @@ SETTINGS = (
         OneOf(("fp32", "bf16")),
         "Types that gradients may be added up and sent in: fp32, bf16.",
         "TYPE",
+        also=("grad_reduce_in_bf16",),
         title="gradients",
         fields=("settings.optimizer.gradient",),
         remark=(
@@ -715,6 +747,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("fp32",), ("bf16",)),
         },
         learns=True,
+        lighter=("bf16",),
         choice=values.GRADIENTS,
         label=labels.GRADIENTS,
         keys=(Key(DEEPSPEED, "optimizer.gradient"),),
@@ -726,6 +759,7 @@ SETTINGS = (
         "8bit (AdamW8bit), paged (PagedAdamW), paged-8bit.",
         "TYPE",
         only=dict.fromkeys(values.BY_TRAINER, "torchtitan"),
+        also=("use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "optim"),
         title="moments",
         fields=(MOMENTS_FIELD, FORMAT_FIELD),
         remark=(
@@ -737,7 +771,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("fp32",), ("bf16", "fp8")),
         },
         learns=True,
-        lighter="8bit",
+        lighter=("bf16", "fp8", "8bit"),
         choice=values.MOMENTS,
         keys=(
             Key(TUNERS, "optimizer.moments"),
@@ -776,6 +810,7 @@ SETTINGS = (
         "A stage of a saved plan that stays as it is, its layers, devices and degrees, as "
         "plan.json:stage0; may be repeated.",
         "PLAN:STAGE",
+        not_of_jobs="a job has all of its stages",
     ),
     Setting(
         "tensor_overlap",
@@ -887,6 +922,7 @@ SETTINGS = (
         "What CUDA graphs have: some of none, attn, router (attention and routing), layer, "
         "full_iteration; none without this option.",
         "WHAT",
+        also=("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_modules"),
         title="CUDA graphs",
         fields=("settings.kernels.graphs", "settings.kernels.graphed"),
         remark=(
@@ -922,6 +958,7 @@ SETTINGS = (
         "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
         "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
         "SHARE",
+        also=("optimizer_cpu_offload", "optimizer_offload_fraction"),
         title="states on the host",
         fields=(
             "settings.optimizer.offload",
@@ -942,6 +979,7 @@ SETTINGS = (
     ),
     Setting(
         "precision",
+        also=("bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4_format"),
         title="precision",
         fields=("settings.precision",),
         remark="else the model's; changes the arithmetic",
@@ -1085,6 +1123,7 @@ SETTINGS = (
         "core_attn+attn_proj (--offload-modules), or of a number of layers as 4 "
         "(--cpu-offloading-num-layers); likewise a list; none without this option.",
         "WHAT",
+        also=("cpu_offloading", "cpu_offloading_num_layers", "offload_modules"),
         title="activations on the host",
         fields=("settings.offload.layers", "settings.offload.modules", "settings.offload.smallest"),
         remark=(
@@ -1256,6 +1295,7 @@ SETTINGS = (
         f"{ON_SWITCH}, but for async tensor parallelism (--tensor-overlap on).",
         "SWITCH",
         only={"on": "torchtitan"},
+        also=("torch_compile",),
         title="compiled layers",
         fields=("settings.kernels.compiled",),
         remark="by torch.compile: norms, rotation, activation fused; a compiled loss not counted",
@@ -1343,6 +1383,7 @@ SETTINGS = (
         "Rank of low-rank adapters, which alone are trained then (LoRA): 16, or a list as 8,16; 0, "
         "none, without this option.",
         "RANK",
+        also=("lora_rank", "lora_r"),
         title="rank of adapters",
         fields=("settings.tuning.rank",),
         remark="0: all parameters are trained; changes the training: never without being asked for",
@@ -1356,7 +1397,7 @@ SETTINGS = (
             "deepspeed": Search(AS_ASKED, ("0",), ("8", "16", "64"), remark=BY_PEFT),
         },
         learns=True,
-        lighter="16",
+        lighter=("16",),
         choice=values.LORA,
         keys=(Key(TUNERS, "tuning.rank"),),
         label=labels.TUNING,
@@ -1435,7 +1476,7 @@ SETTINGS = (
             "torchtitan@0.2.2": Search(FIXED, ("off",), remark=NO_SETTING),
         },
         learns=True,
-        lighter="on",
+        lighter=("on",),
         choice=values.QLORA,
         keys=(Key(TUNERS, "tuning.base"),),
         job_option=JobOption(unsaid="off", words={False: "off", True: "on"}),

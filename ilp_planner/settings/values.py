@@ -52,7 +52,8 @@ class Choice(NamedTuple):
     """read: the value of settings. write: settings with a value; None if there are none. text: how
     names of parts say it. idle: whether it decides nothing in settings of a job, with or without
     replicated parameters. rest: its value there; empty: as in the plainest settings. uncounted: of
-    values, the effects that neither time nor memory count."""
+    values, the effects that neither time nor memory count. needs: settings without which a value
+    other than the usual one cannot be written, as a request has them."""
 
     read: Callable[[Settings], str]
     write: Callable[[Settings, str], Settings | None]
@@ -60,6 +61,7 @@ class Choice(NamedTuple):
     idle: Callable[[Settings, bool], bool] = _never
     rest: str = ""
     uncounted: Mapping[str, str] = MappingProxyType({})
+    needs: str = ""
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
@@ -333,9 +335,14 @@ CP_COMM = Choice(
 )
 OVERLAP = Choice(_overlap, _with_overlap, "overlap {}")
 FUSED_LOSS = Choice(_loss, _with_loss, "fused loss {}")
-GRADIENTS = Choice(_gradients, _with_gradients, "gradients {}")
-MOMENTS = Choice(_moments, _with_moments, "moments {}")
-OPTIMIZER = Choice(lambda s: s.optimizer.name, _with_optimizer, "optimizer {}")
+GRADIENTS = Choice(_gradients, _with_gradients, "gradients {}", needs="`precision=bf16`")
+MOMENTS = Choice(_moments, _with_moments, "moments {}", needs="`precision=bf16`")
+OPTIMIZER = Choice(
+    lambda s: s.optimizer.name,
+    _with_optimizer,
+    "optimizer {}",
+    needs="`precision=bf16` and `moments=fp32`",
+)
 MUON_TP_MODE = Choice(
     lambda s: s.optimizer.muon_tp_mode,
     lambda s, v: with_fields(s, {"optimizer.muon_tp_mode": v}),
@@ -364,6 +371,7 @@ TENSOR_OVERLAP = Choice(
     idle=lambda s, _: not s.sequence_parallel,
     rest="off",
     uncounted={"on": "userbuffers or symmetric memory, which are none of PyTorch's allocator"},
+    needs="`precision=bf16` or `precision=fp16`",
 )
 EXPERT_OVERLAP = switch(
     "overlap_experts",
@@ -384,11 +392,13 @@ FP8_ATTENTION = Choice(
     "attention in 8 bits {}",
     rest="off",
     uncounted={"on": "messages of attention over cp in 8 bits, which are sent in 16 here"},
+    needs="a recipe of 8 bits, as `precision=fp8-current`",
 )
 OPTIMIZER_OFFLOAD = Choice(
     lambda s: f"{s.optimizer.offload:g}",
     _with_offload,
     "{} of the states on the host",
+    needs="`moments=fp32`",
 )
 ACTIVATION_OFFLOAD = Choice(_activations, _with_activations, "{} on the host")
 # Flex needs several ranks (`token_dispatcher.py`); alone, ranks exchange nothing.
@@ -428,6 +438,7 @@ LORA_TARGETS = Choice(
     "adapters beside {}",
     idle=lambda s, _: not s.tuning.rank,
     rest=USUAL_TARGETS,
+    needs="`lora=16`",
 )
 LORA_DROPOUT = Choice(
     lambda s: f"{s.tuning.dropout:g}",
@@ -435,6 +446,7 @@ LORA_DROPOUT = Choice(
     "adapters with dropout {}",
     idle=lambda s, _: not s.tuning.rank,
     rest="0",
+    needs="`lora=16`",
 )
 QLORA = Choice(lambda s: _switch(bool(s.tuning.base)), _with_base, "base in 4 bits {}")
 FREEZE = Choice(lambda s: "+".join(s.tuning.frozen) or "none", _with_frozen, "frozen {}")

@@ -35,10 +35,16 @@ class Row(NamedTuple):
     measured: float
 
 
+DETERMINISTIC = ("pretrain", "checkpoint_resume")  # `--deterministic` of the card
 ROWS = (
     Row("pretrain", "H100", 352, 8, 2048, 1024, 1, (6, *[8] * 8, 4, 4), "flex", 31.205),
+    Row("checkpoint_resume", "H100", 352, 8, 2048, 1024, 1, (6, *[8] * 8, 4, 4), "flex", 32.002),
     Row("pretrain", "GB200", 192, 4, 4096, 1024, 1, (14, *[12] * 4, 16), "alltoall", 64.787),
+    Row(
+        "checkpoint_resume", "GB200", 192, 4, 4096, 1024, 1, (14, *[12] * 4, 16), "alltoall", 60.079
+    ),
     Row("sft", "H100", 416, 8, 2048, 32, 2, (6, 4, *[8] * 6, *[4] * 5), "flex", 4.436),
+    Row("sft", "GB200", 192, 4, 8192, 8, 4, (14, *[12] * 4, 16), "flex", 8.594),
     Row("sft_long_context", "H100", 608, 8, 200_000, 13, 32, (6, *[4] * 18), "flex", 36.603),
     Row("sft_long_context", "GB200", 192, 4, 131_072, 56, 32, (14, 16, *[12] * 4), "flex", 143.249),
 )
@@ -55,7 +61,12 @@ def run_of(row: Row) -> Run:
         cp_comm="all_gather" if row.cp > 1 else "p2p",
         recompute=Recompute(granularity="full", method="uniform", layers=1),
         optimizer=OptimizerSettings(sharding="optimizer", gradient=2),
-        kernels=Kernels(grouped_experts=True, fused_permute=True, dispatcher=row.dispatcher),
+        kernels=Kernels(
+            grouped_experts=True,
+            fused_permute=True,
+            dispatcher=row.dispatcher,
+            deterministic=row.name in DETERMINISTIC,
+        ),
     )
     job = TrainingJob(
         model=replace(model, sequence=row.sequence // (2 * row.cp) * 2 * row.cp),

@@ -615,6 +615,8 @@ MEANING = {
     "free.bound": "Seconds that no such plan undercuts.",
     "enough": "What would do where nothing fits.",
     "otherwise": "Ways to train something else that fit, where nothing does.",
+    "otherwise.runtime": "Training system whose plan fits, by its name in `solve`.",
+    "otherwise.by": "Programs that train so.",
     "memory": "Bytes of every GPU, or of each stage.",
     # Simulate
     "schedule": "Name of the order of operations.",

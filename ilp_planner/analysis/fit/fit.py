@@ -284,7 +284,6 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
     learns = (row.name for row in SETTINGS if row.learns and row.name in runtime.listens)
     kept = {name: said[name] for name in learns if said[name] not in runtime.tried[name][:1]}
     asked = ANY.with_(**{name: (value,) for name, value in kept.items()})
-    asked = runtime.searched(problem.costs.model, asked)
     choices = runtime.choices(base, asked, world, problem.costs.model)
     costs = replace(problem.costs, settings=base, choices=choices)
     limits = {name: share * limit for name, limit in problem.memory_limits.items()}

@@ -28,8 +28,8 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.shard import eager
+from ilp_planner.settings.job_options import of_others
 from ilp_planner.settings.table import SETTINGS
-from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
@@ -99,6 +99,11 @@ class Judge:
         self.share = 1.0  # of the memory of GPUs, that changes may need
         self._problems: dict[int, Problem[MegatronCosts]] = {}
 
+    @property
+    def recipe(self) -> str:
+        """The job's recipe of products in 8 or 4 bits; empty for none."""
+        return self.job.settings.kernels.quantised
+
     def problem(self, world: int) -> Problem[MegatronCosts]:
         """Return the problem whose plans are jobs of so many ranks.
 
@@ -112,7 +117,7 @@ class Judge:
                 space=self.space.name,
                 global_batch=self.job.global_batch,
                 max_cp=world,
-                precision=self.job.settings.kernels.quantised,
+                precision=self.recipe,
             )
             objects = {"model": self.model, "cluster": self.site.of(world)}
             # The job is given: the search may have no plan on as many GPUs.
@@ -237,20 +242,21 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
             found = "a base in 4 bits"
         elif tuning.adapters:
             found = f"adapters named {tuning.targets[0]}"
-        elif (kind := MOMENTS.read(job.settings)) in BY_TRAINER:
-            found = f"moments {kind}"
+        elif found := of_others(job.settings):
+            pass
         elif eager(job):
             found = "layers as transformers has them"
         else:
             return Chosen(job)
         head = f"Megatron-LM has not {found}"
-    spaces = [_space_of(name) for name in RUNTIMES if "@" not in name and name != MEGATRON.name]
+    newest = (name for name in RUNTIMES if "@" not in name and name != MEGATRON.name)
+    spaces = [*map(space_of_runtime, newest)]
     able = [(space, *said) for space in spaces if (said := _tried(space.runtime, job, cluster))]
     if not able:
         names = " nor ".join(space.runtime.title for space in spaces)
         return Chosen(job, note=f"{head}, and neither {names} can: its times are not known")
-    options = " or ".join(f"`space={space.name}`" for space, *_ in able)
     running = [(space, own) for space, own, refusal in able if not refusal]
+    options = " or ".join(f"`space={space.name}`" for space, *_ in running or able)
     if running:
         space, own = min(running, key=lambda one: len([*differences(job, one[1])]))
         judged = f"judged as {space.runtime.title} runs it"
@@ -271,7 +277,7 @@ def runtime_of(job: TrainingJob, cluster: ClusterSpec, name: str) -> Chosen:
 
     name: one of `RUNTIMES`.
     """
-    space = _space_of(name)
+    space = space_of_runtime(name)
     title, tried = space.runtime.title, _tried(space.runtime, job, cluster)
     if tried is None:
         return Chosen(job, note=f"{title} cannot train the model: its times are not known")
@@ -281,10 +287,11 @@ def runtime_of(job: TrainingJob, cluster: ClusterSpec, name: str) -> Chosen:
     return Chosen(own, space, f"judged as {title} runs it")
 
 
-def _space_of(name: str) -> MegatronSpace:
-    """Return the space of a training system."""
+def space_of_runtime(name: str) -> MegatronSpace:
+    """Return the space of a training system. name: one of `RUNTIMES`."""
     runtime = runtime_named(name)
-    return next(space for space in MegatronSpace.__subclasses__() if space.runtime is runtime)()
+    spaces: tuple[type[MegatronSpace], ...] = (MegatronSpace, *MegatronSpace.__subclasses__())
+    return next(space for space in spaces if space.runtime is runtime)()
 
 
 def _tried(

@@ -1,12 +1,15 @@
 """Other ways to train that fit where no setting of a job does: moments of fewer bits, adapters, and
-a base in 4 bits. Each learns something else, so that nobody but the user can choose it."""
+a base in 4 bits, in every training system that has adapters. Each learns something else, so that
+nobody but the user can choose it."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.analysis.fit.judge import space_of_runtime
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
@@ -14,17 +17,21 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.job.verdict import MARGIN
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.settings.values import FUSED_LOSS, LORA_TARGETS, USUAL_TARGETS
+from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, values_of
 from ilp_planner.spaces.training.search.least_memory import SPARE, least_share
-from ilp_planner.spaces.training.torchtitan import TorchtitanSpace
 from ilp_planner.specs.training import LIGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ilp_planner.analysis.fit.judge import Judge
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.space import MegatronSpace
 
+PRECISION = "precision"  # the input of this name
 LOSS, TARGETS = (
     next(name for name, choice in CHOICES.items() if choice is wanted)
     for wanted in (FUSED_LOSS, LORA_TARGETS)
@@ -34,15 +41,26 @@ LOSS, TARGETS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedSo:
     """A way to train that fits. said: values by the names of settings. needed: bytes of the fullest
-    GPU of a plan that does."""
+    GPU of a plan that does. runtime: the name of the space of that plan. by: the programs."""
 
     said: Mapping[str, str]
     needed: float
+    runtime: str
+    by: str
 
 
 def trained_otherwise(judge: Judge) -> Iterator[TrainedSo]:
-    """Yield ways to train with a plan of PEFT and the Trainer that surely fits, with what the job
-    trains already, and Liger's loss where none does without; each needs less than those before."""
+    """Yield ways to train with a plan that surely fits, with what the job trains already, and
+    Liger's loss where none does without. The job's own training system comes first; in each system
+    every way needs less than those before."""
+    own_runtime = judge.space.runtime.name
+    newest = (name for name in RUNTIMES if "@" not in name)
+    for name in sorted(newest, key=lambda name: name != own_runtime):
+        yield from _trained_in(judge, space_of_runtime(name))
+
+
+def _trained_in(judge: Judge, space: MegatronSpace) -> Iterator[TrainedSo]:
+    """Yield the ways of one training system."""
     own = values_of(judge.job.settings)
     if own[TARGETS] == "+".join(judge.space.runtime.targets):  # as the system has them unasked
         own[TARGETS] = USUAL_TARGETS
@@ -50,20 +68,41 @@ def trained_otherwise(judge: Judge) -> Iterator[TrainedSo]:
     kept = {row.name: own[row.name] for row in SETTINGS if row.learns and not _plain(row.name, own)}
     for row in (row for row in SETTINGS if row.lighter):
         beside = dict([row.beside] if row.beside else ())
-        every = {**beside, row.name: row.lighter}
-        said = {name: value for name, value in every.items() if _plain(name, own)}
-        if row.name not in said:
+        for value in row.lighter:
+            every = {**beside, row.name: value}
+            said = {name: value for name, value in every.items() if _plain(name, own)}
+            if row.name not in said:
+                continue
+            way = _first_that_fits(judge, space, kept, said)
+            if way and way.needed < least:
+                least = way.needed
+                yield way
+
+
+def _first_that_fits(
+    judge: Judge, space: MegatronSpace, kept: Mapping[str, str], said: Mapping[str, str]
+) -> TrainedSo | None:
+    """Return a way to train, with Liger's loss where it does not fit without, and in 16 bits where
+    the system has no such products in 8 or 4; None if it does not fit, or if the system does not
+    have it."""
+    own, plain = judge.recipe, judge.job.settings.precision
+    for precision, liger in itertools.product(dict.fromkeys((own, "")), (False, True)):
+        loss = {LOSS: LIGER} if liger else {}
+        try:
+            problem = _problem(judge, space, {**kept, **said, **loss}, precision)
+            share = least_share(problem) * SPARE
+        except PlannerError:
             continue
-        for way in (said, {**said, LOSS: LIGER}):
-            try:
-                needed, limit = _needed(judge, {**kept, **way})
-            except PlannerError:
-                break
-            if needed <= (1 - MARGIN) * limit:
-                if needed < least:
-                    least = needed
-                    yield TrainedSo(said=way, needed=needed)
-                break
+        if share <= 1 - MARGIN:
+            runtime, tuned = space.runtime, problem.costs.choices[0].by_trainer
+            higher = {} if precision == own else {PRECISION: plain}
+            return TrainedSo(
+                said={**said, **higher, **loss},
+                needed=share * max(problem.memory_limits.values()),
+                runtime=space.name,
+                by=runtime.tuner if tuned else runtime.title,
+            )
+    return None
 
 
 def _plain(name: str, own: Mapping[str, str]) -> bool:
@@ -71,9 +110,10 @@ def _plain(name: str, own: Mapping[str, str]) -> bool:
     return own[name] in BY_NAME[name].search_of("").values[:1]
 
 
-def _needed(judge: Judge, asked: Mapping[str, str]) -> tuple[float, float]:
-    """Return the bytes that a GPU of the plan with these demands needs that needs least, and those
-    of a GPU.
+def _problem(
+    judge: Judge, space: MegatronSpace, asked: Mapping[str, str], precision: str
+) -> Problem[MegatronCosts]:
+    """Return the problem of plans of a training system with these demands.
 
     Raises
     ------
@@ -81,11 +121,10 @@ def _needed(judge: Judge, asked: Mapping[str, str]) -> tuple[float, float]:
     """
     request = Request(
         files={},
-        space=TorchtitanSpace.name,
+        space=space.name,
         global_batch=judge.job.global_batch,
+        precision=precision,
         constraints=constraints_of(asked),
     )
     objects = {"model": judge.model, "cluster": judge.site.of(judge.job.world)}
-    problem = build_for(InputFiles(request, objects=objects), TorchtitanSpace())
-    limit = max(problem.memory_limits.values())
-    return least_share(problem) * SPARE * limit, limit
+    return build_for(InputFiles(request, objects=objects), space)

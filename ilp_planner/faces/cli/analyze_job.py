@@ -17,7 +17,13 @@ from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import find_model
 from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
 from ilp_planner.job.recompute import recomputed_parts
-from ilp_planner.settings.job_options import JOB_OPTIONS, with_options
+from ilp_planner.settings.job_options import (
+    JOB_OPTIONS,
+    idle_in,
+    of_others,
+    uncounted_in,
+    with_options,
+)
 from ilp_planner.settings.rules import that_follow, tuning_rules, with_followed
 from ilp_planner.settings.table import BESIDE
 from ilp_planner.specs.decoder import Decoder, as_decoder
@@ -42,6 +48,7 @@ from ilp_planner.specs.samples import Samples, with_samples
 from ilp_planner.specs.training import (
     PARTS,
     PRECISIONS,
+    Kernels,
     OptimizerSettings,
     Recompute,
     Settings,
@@ -51,6 +58,7 @@ from ilp_planner.specs.tuning import BRIDGE_NAMES, BRIDGE_TARGETS, PEFT_TARGETS,
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
+    from ilp_planner.formats.megatron.repairs import Finding
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.tuning import Tuning
 
@@ -124,18 +132,22 @@ def _first_that_runs(
                     option_of(name) + f" {value}" * (value is not True)
                     for name, value in said.items()
                 )
-                note = f"{' '.join(words)}: assumed, as without it Megatron-LM refuses {first[0]}"
+                head = f"{' '.join(words)}: assumed"
+                note = f"{head}, as Megatron-LM does not run {first[0].flag} without it"
                 refused, best = found, (job, model, (*notes, note))
     return best
 
 
-def _refused(job: TrainingJob) -> tuple[str, ...]:
-    """Return Megatron-LM's refusals of a job; nothing if it has no arguments for it."""
+def _refused(job: TrainingJob) -> tuple[Finding, ...]:
+    """Return Megatron-LM's refusals of a job; nothing if it has no arguments for it, or if another
+    system runs it."""
     from ilp_planner.formats.megatron.arguments import arguments_of_job
     from ilp_planner.formats.megatron.rules import check_arguments
 
+    if of_others(job.settings):
+        return ()
     try:
-        return tuple(str(finding) for finding in check_arguments(arguments_of_job(job)))
+        return tuple(check_arguments(arguments_of_job(job)))
     except SpecError:
         return ()
 
@@ -185,6 +197,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     layout, settings = layout_of(asked, model), settings_of(asked, precision, recipe)
     if follows:
         settings = with_followed(settings, model)
+    if settings.turn == pp:
+        settings = replace(settings, turn=0)
     if (world := asked["tp"] * pp * dp * settings.cp) > RANKS:
         raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
     if expected := beyond("global_batch", batch):
@@ -213,6 +227,10 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
         raise UsageError(f"--layout: {error}") from None
     for misfit in job_misfits(job, asked["world_size"]):
         raise _UnfitError(misfit)
+    notes += (
+        *uncounted_in(settings),
+        *idle_in(settings, asked, replicated=job.dp * settings.cp > 1),
+    )
     found, most = settings.kernels.imbalance, settings.ep
     if found > most:
         raise UsageError(
@@ -398,17 +416,17 @@ def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Sett
                 f"--distributed-optimizer: found --sharding {sharding} too, expected one of them"
             )
         sharding = "optimizer"
+    kernels = quantised_kernels(Kernels(), recipe)
+    if sharding == "none":  # parameters that nobody gathers are kept in full
+        kernels = replace(kernels, quantised_parameters=False)
     settings = Settings(
         precision=precision,
         recompute=recompute_of(asked),
         optimizer=OptimizerSettings(master=0 if precision == "fp32" else 4),
+        kernels=kernels,
     )
     settings = with_options(settings, asked | {"sharding": sharding})
-    settings = replace(settings, tuning=_tuned(settings.tuning))
-    kernels = quantised_kernels(settings.kernels, recipe)
-    if sharding == "none":  # parameters that nobody gathers are kept in full
-        kernels = replace(kernels, quantised_parameters=False)
-    return replace(settings, kernels=kernels)
+    return replace(settings, tuning=_tuned(settings.tuning))
 
 
 def _tuned(tuning: Tuning) -> Tuning:

@@ -10,9 +10,10 @@ from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.job_options import Job
-from ilp_planner.faces.cli.options import number, script_arguments, shown, solving, taking
+from ilp_planner.faces.cli.options import number, option, script_arguments, shown, solving, taking
 from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import number_of_tokens
+from ilp_planner.inputs.table import BY_NAME
 
 
 @taking(job=Job)
@@ -47,6 +48,7 @@ def fit(
     top: Annotated[
         int, number(OUTPUT, "--top", "Changes to show of one setting, and of two.", True)
     ] = 5,
+    price: Annotated[str | None, option(OUTPUT, "--price", BY_NAME["price"].help, "PRICE")] = None,
     tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
@@ -67,7 +69,7 @@ def fit(
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 
     # A cluster says the devices of its nodes.
-    said = {**vars(job), "devices_per_node": None, "accept_changed": accept_changed}
+    said = {**vars(job), "devices_per_node": None, "accept_changed": accept_changed, "price": price}
     said["script_arguments"] = script_arguments(ctx)
     run_tokens = number_of_tokens(tokens)
     asked = read_job(ctx, said | source_by_kind(plan_file, said))

@@ -23,6 +23,7 @@ from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
+from ilp_planner.specs.prices import with_prices
 from ilp_planner.specs.training import PRECISIONS
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
             "--cluster: found none, expected the GPUs whose memory and speed decide, as "
             "--cluster a100-4x8 or --gpus 32xA100-80GB"
         )
-    site = Site(cluster=with_memory(spec, limit))
+    site = Site(cluster=priced(with_memory(spec, limit), asked))
     devices = devices_of(site.cluster)
     said = said_job(asked, source, spec, devices)
     space: MegatronSpace | None = None
@@ -180,6 +181,12 @@ def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
     return replace(spec, device_types=types)
 
 
+def priced(spec: ClusterSpec, asked: dict[str, Any]) -> ClusterSpec:
+    """Return a cluster with the prices that are asked for, if any."""
+    price = asked.get("price")
+    return spec if price is None else with_prices(spec, price)
+
+
 def _of_plan(
     asked: dict[str, Any],
     spec: ClusterSpec | None,
@@ -205,7 +212,7 @@ def _of_plan(
             f"{file}: no training job says this plan, expected one that does: {error}"
         ) from None
     space = problem_of(saved, file, accept_changed=changed).space
-    site = Site(cluster=with_memory(spec or cluster, limit))
+    site = Site(cluster=priced(with_memory(spec or cluster, limit), asked))
     job = replace(job, devices_per_node=site.each, gpu_architecture=gpu_architecture(site.cluster))
     if has_launch_lines(space):
         try:
@@ -320,7 +327,7 @@ def option_change(
     wanted = _values(after)
     if after.pipeline == before.pipeline:  # said in other words, perhaps
         wanted |= {name: asked[name] for name in ("layout", "virtual")}
-    said = {n: wanted[n] for n in UNSAID if n in wanted and wanted[n] != asked[n]}
+    said = {n: wanted[n] for n in UNSAID if n in wanted and wanted[n] != _value(n, asked[n])}
     if asked["world_size"] is not None and after.world != before.world:
         said["world_size"] = after.world
 
@@ -351,6 +358,15 @@ def option_change(
         drop=tuple(drop),
         gpus=after.world if after.world != before.world else 0,
     )
+
+
+def _value(name: str, asked: Any) -> Any:
+    """Return the value of an option that is said, or not, of a setting in the words of searches."""
+    from ilp_planner.settings.job_options import JOB_OPTIONS
+    from ilp_planner.settings.table import BY_NAME
+
+    own = name in JOB_OPTIONS and not BY_NAME[name].job_option
+    return JOB_OPTIONS[name].unsaid if own and asked is None else asked
 
 
 def _values(job: TrainingJob) -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """The options that say a training job, for the commands that take one."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.options import number, option
 from ilp_planner.inputs.table import BY_NAME
+from ilp_planner.settings.base import Setting
+from ilp_planner.settings.domains import OneOf
+from ilp_planner.settings.table import SETTINGS
 
 ABOUT = "The job"
 about = partial(option, ABOUT)
@@ -15,6 +19,7 @@ parallel, degree = partial(option, "Parallelism"), partial(number, "Parallelism"
 memory, kernel = partial(option, "Memory"), partial(option, "Kernels")
 TUNING = "Fine-tuning"
 tuning = partial(option, TUNING)
+FURTHER = "Further settings"
 
 SetValues = Annotated[
     list[str] | None,
@@ -22,7 +27,28 @@ SetValues = Annotated[
 ]
 
 
+def _option_of(row: Setting, unsaid: str) -> Any:
+    """Return the option of a setting in the words of searches, with one value."""
+    values = row.domain.values or ("4",)
+    some = ", ".join(values) if isinstance(row.domain, OneOf) else f"as {values[-1]}"
+    text = f"{re.split('[:;]', row.help)[0]}: {some}."
+    name = f"--{row.name.replace('_', '-')}"
+    return option(FURTHER, name, text, row.metavar, default=unsaid)
+
+
+def with_further(job: type) -> type:
+    """Add the options of settings that the class has no option of, in the words of searches."""
+    for row in SETTINGS:
+        if row.help and row.of_jobs and row.name not in job.__annotations__:
+            job.__annotations__[row.name] = Annotated[
+                str | None, _option_of(row, str(row.of_jobs.unsaid))
+            ]
+            setattr(job, row.name, None)
+    return job
+
+
 @dataclass(frozen=True, kw_only=True)
+@with_further
 class Job:
     """A training job: a model and its settings, or a launch line; and its GPUs."""
 

@@ -196,6 +196,8 @@ def _text_of(error: Any) -> str:
         return as_typed(str(error))
     if (option := getattr(error, "option_name", "")) in REPLACED:
         return f"{option}: found an option of earlier versions, expected {REPLACED[option]}"
+    if hasattr(error, "possibilities") and (hint := _in_other_words(error)):
+        return hint
     text: str = error.format_message().replace("Value error, ", "")
     # What was found is lost in the message of a value of the wrong type, and kept in its cause.
     details = getattr(error.__cause__, "errors", None)
@@ -210,6 +212,18 @@ def _text_of(error: Any) -> str:
         return f"{error.param.opts[0]}: found {detail['input']}, expected {kind}"
     expected = detail["msg"].replace("Input should be", "expected")
     return f"{option}: found {detail['input']!r}, {expected}"
+
+
+def _in_other_words(error: Any) -> str:
+    """Return what is said of an unknown option that is a word of a training system; empty: it is
+    none, or the command has no option for it."""
+    from ilp_planner.faces.cli.foreign import own_option
+
+    word, command = error.option_name, getattr(error.ctx, "command", None)
+    has = {option for one in getattr(command, "params", ()) for option in one.opts}
+    own, system = own_option(word, has)
+    whose = f"a word of {system}" if system else "no option"
+    return f"{word}: found {whose}, expected {own}" if own else ""
 
 
 def _fail(error: BaseException, message: str, code: int) -> int:

@@ -191,8 +191,8 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         yield f"enough  GPUs for some plan: {number}"
     for way in found.otherwise:
         yield (
-            f"else    {' '.join(_options(way))} fits, by PEFT and the Trainer: "
-            f"{format_bytes(way.needed)}; it learns something else"
+            f"else    {' '.join(_options(way))} fits, by {way.by}: {format_bytes(way.needed)}; it "
+            f"learns something else, and `solve --runtime {way.runtime}` plans it"
         )
 
 
@@ -248,7 +248,10 @@ def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
             "impossible": free.impossible,
         },
         "enough": None if enough is None else {"memory": enough.memory, "gpus": enough.gpus},
-        "otherwise": [{"add": [*_options(one)], "needed": one.needed} for one in found.otherwise],
+        "otherwise": [
+            {"add": [*_options(one)], "needed": one.needed, "runtime": one.runtime, "by": one.by}
+            for one in found.otherwise
+        ],
     }
 
 

@@ -100,8 +100,6 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     notes += (*base.notes, *heard, *base.notes_of_profile)
     if asked.constraints.headroom:
         notes.append(f"headroom: {asked.constraints.texts['headroom']} of every device stay free")
-    if one_stage := runtime.one_stage(base.costs.model):
-        notes.append(f"pp 1: {one_stage}; a job of yours is judged")
     problem = Problem(
         model=model.name,
         cluster=cluster,
@@ -117,8 +115,6 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     )
     decoder = base.costs.model
     runtime.batched(decoder, asked.constraints)
-    if files.possible:
-        runtime.check_searched(decoder, asked.constraints)
     if asked.constraints.layout is not None:
         asked.constraints.layout.check(model.name, decoder.layers, decoder.prediction_layers)
     for stage in asked.constraints.keep:
@@ -286,7 +282,7 @@ def limited(
         micro_batches=micro_batch_counts(problem.global_batch, sizes)[0],
         max_stages=min(most["max_stages"] or cluster.device_count, model.layers + 2),
         max_tp=most["max_tp"] or cluster.nodes[0].devices,
-        constraints=problem.costs.runtime.searched(model, kept),
+        constraints=kept,
     )
 
 

@@ -43,6 +43,7 @@ class CheckedRuntime(Runtime):
     orders = ORDERS[:1]
     targets = PEFT_TARGETS
     selective: tuple[Recompute, ...] = ()
+    tuner = "PEFT and the Trainer"
 
     @abstractmethod
     def check_job(self, job: TrainingJob) -> None:

@@ -34,6 +34,7 @@ class DeepSpeed(CheckedRuntime):
     usual_sharding = SHARDINGS
     interleaves = False
     most_cp = 1
+    tuner = "PEFT, the Trainer and DeepSpeed"
 
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that DeepSpeed cannot run: a PlanError with its limit."""

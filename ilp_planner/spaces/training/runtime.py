@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.base.errors import InfeasibleError, SpecError, UsageError
+from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.costs.training.job import base_settings
 from ilp_planner.inputs.constraints import NAMES, constraints_of
 from ilp_planner.schedule.formulas import USUAL
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
 
-NOT_SEARCHED = "pipelines of a model whose layers share indexers are not searched"
-
 
 class Runtime:
     """Megatron-LM.
@@ -68,7 +66,8 @@ class Runtime:
     degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
     its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
     setting says them. targets: products with adapters, where none are named. adapters: their
-    precision, as `Tuning` has it. packs_together: a micro-batch may have several packs.
+    precision, as `Tuning` has it. packs_together: a micro-batch may have several packs. tuner: the
+    programs that run its jobs with adapters, frozen parts or moments of the Trainer.
     """
 
     name = "megatron"
@@ -89,6 +88,7 @@ class Runtime:
     targets: ClassVar[tuple[str, ...]] = BRIDGE_TARGETS
     adapters = ""
     packs_together = False
+    tuner = "Megatron-Bridge"
 
     def search_of(self, name: str) -> Search:
         """Return the part of a setting in its search. name: of a row of the table of settings."""
@@ -176,35 +176,6 @@ class Runtime:
             if not getattr(asked, name) and self.search_of(name).how != FIXED
         }
         return asked.with_(**more) if more else asked
-
-    def one_stage(self, model: Decoder) -> str:
-        """Return why its search has plans with pp 1 alone; empty: it has others. Given jobs may be
-        otherwise."""
-        return NOT_SEARCHED if model.shares_keys else ""
-
-    def searched(self, model: Decoder, asked: Constraints) -> Constraints:
-        """Return the request with the limits of the search for a model. Demands that no searched
-        plan meets are left as they are: `check_searched` refuses them."""
-        one = self.one_stage(model) and asked.allows("pp", 1)
-        return asked.with_(pp=constraints_of({"pp": 1}).pp) if one else asked
-
-    def check_searched(self, model: Decoder, asked: Constraints) -> None:
-        """Refuse demands that no searched plan meets, though jobs may be so.
-
-        Raises
-        ------
-        InfeasibleError: the name, the found value, the searched one, and why.
-        """
-        why, own = self.one_stage(model), asked.one_layout
-        for name, broken in (
-            ("pp", not asked.allows("pp", 1)),
-            ("layout", own is not None and own.count > 1),
-        ):
-            if why and broken:
-                raise InfeasibleError(
-                    f"{name}: found {asked.texts[name]}, expected pp 1, as {why}; plans with "
-                    "`pp=1` are, and `analyze` judges a job of yours"
-                )
 
     def check_asked(self, asked: Constraints) -> None:
         """Refuse values that are in no plan, for any model and devices: those without a setting.

@@ -157,7 +157,6 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         elif problem.constraints.layout is not None:
             spread = ", spread anyhow over its virtual stages" * self.runtime.interleaves
         constraints = problem.constraints
-        one_stage = self.runtime.one_stage(costs.model)
         divided = [
             name
             for name in self.runtime.schedules
@@ -168,7 +167,6 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
             spread += " that of the output"
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
-            f"{f'pp 1 alone ({one_stage}), ' * bool(one_stage)}"
             f"{_either(_of(problem, SHARDING))} sharded, cp at most {problem.costs.max_cp} by "
             f"{_either(_of(problem, CP_COMM))}{self.runtime.untried(problem.constraints)}, nodes "
             f"ordered by type; recomputation {_either(again)}; a rank's layers, the "
@@ -332,8 +330,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.training.search.least_memory import more
 
         problem, found = search.problem, super().explain(search)
-        why = self.runtime.one_stage(problem.costs.model)
-        return f"{f'of plans with pp 1, as {why}: ' * bool(why)}{found}{more(problem)}"
+        return f"{found}{more(problem)}"
 
 
 def _of(problem: Problem[MegatronCosts], choice: Choice) -> list[str]:

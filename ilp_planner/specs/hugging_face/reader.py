@@ -128,7 +128,9 @@ NOT_MODELLED: Mapping[str, str] = {
     **dict.fromkeys(("gemma3n", "gemma3n_text"), "embeddings for each layer"),
     **dict.fromkeys(("gemma4", "gemma4_text"),
                     "layers of two head widths, with keys that are values"),
-    "deepseek_v4": "attention to compressed keys, and several residual streams",
+    # transformers 5.23: `compress_rates`, `mlp_layer_types`, `hc_mult`
+    "deepseek_v4": "attention to compressed keys, experts by a hash of tokens, and several "
+                   "residual streams",
     "mllama": "cross-attention to pictures",
     "nemotron-nas": "layers of different sizes",
     "deci": "layers of different sizes",

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from ilp_planner.analysis.devices import Devices
 from ilp_planner.base.errors import UsageError
-from ilp_planner.faces.cli.analyze_job import job_of_options
+from ilp_planner.faces.cli.analyze_job import UNSAID, job_of_options
 
 few = st.sampled_from
 ASKED: dict[str, Any] = {
+    **UNSAID,
     "model": "gpt3-1.3b",
     "sequence_length": None,
     "micro_batch": 1,

@@ -228,7 +228,10 @@ def test_bad_input(
 def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command) -> None:
     words = ["llama3-8b", "--sequence-length", "2048", "--gpus", "1x4090"]
     done = ilp_plan("fit", *words, "--time-limit", "0.5", "--json")
-    ways = [one["add"] for one in json.loads(done.out)["otherwise"]]
+    offers = json.loads(done.out)["otherwise"]
+    by_titan = [one for one in offers if one["runtime"] == "torchtitan"]
+    assert {one["by"] for one in by_titan} == {"PEFT and the Trainer"}
+    ways = [one["add"] for one in by_titan]
     assert ways == [["--lora 16"], ["--lora 16", "--qlora on"]]
     for way in ways:  # as is said
         said = [word for option in way for word in option.split() if word != "on"]

@@ -148,7 +148,9 @@ def test_moments_of_megatron_lm_are_counted_by_their_width(
     assert states == pytest.approx(8.03e9 / 8 * (bytes_of + copy), rel=0.01)
     refused = ilp_plan(*job, "--precision", "fp16", "--verdict")
     assert (refused.code in (0, 6)) == (moments == "fp32")
-    said = f"--moments: found {moments} with precision fp16, expected fp32, or precision bf16; "
+    said = (
+        f"--moments: found {moments} without --precision bf16, expected fp32, or --precision bf16"
+    )
     assert moments == "fp32" or said in refused.err
 
 

@@ -1,4 +1,5 @@
-"""Kept stages of saved plans: their rank, and the cuts that leave them so."""
+"""Kept stages of saved plans: their rank, and the cuts that leave them so; and the layers that a
+stage may begin with."""
 
 from __future__ import annotations
 
@@ -23,10 +24,36 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import TrainingJob
 
 # Ranks, and the first and last element of their virtual stages.
 Kept = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+def begins(model: Decoder) -> NDArray[np.bool_]:
+    """Return whether a stage may begin at each place of the chain, bool [layers + 3]: no layer sees
+    keys that an indexer on another stage chose (`experimental_attention_variant_module_specs.py` of
+    `megatron.core` 0.19.0: `_validate_dsa_index_share_pipeline_split`)."""
+    follows = model.sparse.follows(model.layers) if model.shares_keys and model.sparse else ()
+    found = np.ones(model.layers + 3, np.bool_)
+    found[1 : 1 + len(follows)] = np.logical_not(follows)
+    return found
+
+
+def nearest_beginnings(ends: Sequence[int], model: Decoder) -> tuple[int, ...]:
+    """Return the ends of stages, each moved to the nearest place where one may begin; empty: there
+    are too few of them."""
+    places = np.flatnonzero(begins(model))[1:-1]
+    found: list[int] = []
+    for number, end in enumerate(ends[1:-1]):
+        left = len(ends) - 3 - number
+        free = places[places > (found[-1] if found else 0)]
+        free = free[: free.size - left]
+        if not free.size:
+            return ()
+        found.append(int(free[np.abs(free - end).argmin()]))
+    return (ends[0], *found, ends[-1])
 
 
 def rank_of(stage: KeptStage, cluster: ClusterSpec, d: MegatronDegrees) -> int | None:
@@ -89,10 +116,13 @@ def _tried(part: MegatronPart, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 
 def keeps(part: MegatronPart, stops: Sequence[int], *, v_shaped: bool = False) -> bool:
-    """Tell whether virtual stages that end there, from 0 on, leave the stages that are kept.
+    """Tell whether virtual stages that end there, from 0 on, leave the stages that are kept, and
+    begin where they may.
 
     v_shaped: they go down the ranks and back up.
     """
+    if not begins(part.costs.model)[list(stops)].all():
+        return False
     kept: dict[int, list[tuple[int, int]]] = {}
     for k, own in enumerate(pairwise(stops)):
         kept.setdefault(rank_of_stage(k, part.degrees.pp, v_shaped=v_shaped), []).append(own)
@@ -100,7 +130,9 @@ def keeps(part: MegatronPart, stops: Sequence[int], *, v_shaped: bool = False) -
 
 
 def keeping(part: MegatronPart, layouts: NDArray[np.int64], variant: Variant) -> NDArray[np.int64]:
-    """Return the layouts, [layouts, stages + 1], that leave the kept stages."""
+    """Return the layouts, [layouts, stages + 1], that leave the kept stages, and whose stages begin
+    where they may."""
+    layouts = layouts[begins(part.costs.model)[layouts].all(axis=1)]
     if not part.kept:
         return layouts
     every = layouts.tolist()
@@ -108,17 +140,19 @@ def keeping(part: MegatronPart, layouts: NDArray[np.int64], variant: Variant) ->
 
 
 def fits_kept(part: MegatronPart, virtual: int, found: Fits) -> Fits:
-    """Return the fitting ranges that leave the kept stages.
+    """Return the fitting ranges that leave the kept stages, and begin where they may.
 
     With several virtual stages a rank keeps its number of elements: their first elements depend on
     all ranks, and are checked for every cut (`keeps`).
     """
     row, possible = found.row.copy(), list(found.possible)
+    if virtual == 1 and part.costs.model.shares_keys:
+        possible = [each & begins(part.costs.model)[:, None] for each in possible]
     edge = np.arange(found.possible.shape[1])
     for rank, ranges in part.kept:
         only = edge[None, :] - edge[:, None] == sum(stop - start for start, stop in ranges)
         if virtual == 1:
             only &= (edge[:, None] == ranges[0][0]) & (edge[None, :] == ranges[0][1])
-        possible.append(only & found.possible[row[rank]])
+        possible.append(only & possible[row[rank]])
         row[rank] = len(possible) - 1
     return Fits(row=row, possible=np.stack(possible))

@@ -22,7 +22,7 @@ from ilp_planner.costs.training.job import ends_of, layout_of, spread
 from ilp_planner.costs.training.memory import layers_before
 from ilp_planner.job.memory import kept_bytes, stage_of_rank
 from ilp_planner.schedule.formulas import rank_of_stage
-from ilp_planner.spaces.training.enumerate.keeping import keeping, keeps
+from ilp_planner.spaces.training.enumerate.keeping import keeping, keeps, nearest_beginnings
 from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ANYHOW, FIRST, LAST, balanced_layout
@@ -211,13 +211,14 @@ def layout_asked_of(
     part: MegatronPart, virtual: int, *, v_shaped: bool = False
 ) -> PipelineLayout | None:
     """Return the layout that is asked for, of so many virtual stages on each rank; None if none is,
-    or if it has others, or other stages than the kept ones."""
+    or if it has others, or other stages than the kept ones, or begins where none may."""
     asked, model = part.problem.constraints.one_layout, part.costs.model
     stages = part.degrees.pp * virtual
     if asked is None:
         return None
     layout = asked.of(model.layers, model.prediction_layers, stages)
-    if layout is None or not part.problem.constraints.keep:
+    limited = part.problem.constraints.keep or part.costs.model.shares_keys
+    if layout is None or not limited:
         return layout
     return layout if keeps(part, ends_of(layout), v_shaped=v_shaped) else None
 
@@ -243,7 +244,10 @@ def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
     and the output alone in the first and the last one."""
     if stages > model.layers:
         return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
-    return balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+    even = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+    if not model.shares_keys:
+        return even
+    return layout_of(nearest_beginnings(ends_of(even), model) or ends_of(even), model)
 
 
 def best_layout(

@@ -14,7 +14,7 @@ from ilp_planner.base.units import format_bytes
 from ilp_planner.costs.training.job import virtual_sizes
 from ilp_planner.spaces.training.costs import MegatronCosts
 from ilp_planner.spaces.training.enumerate.degrees import default_max_cp
-from ilp_planner.spaces.training.enumerate.keeping import keeps
+from ilp_planner.spaces.training.enumerate.keeping import keeps, nearest_beginnings
 from ilp_planner.spaces.training.enumerate.layouts import layouts_of
 from ilp_planner.spaces.training.enumerate.variants import leanest
 from ilp_planner.spaces.training.search.possible import all_that_decides, megatron_parts
@@ -134,6 +134,8 @@ def _shares(part: MegatronPart) -> Iterator[float]:
             return
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
+        if model.shares_keys:
+            ends = [*nearest_beginnings(ends, model)] or ends
         sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers, variant.remainder))
     stops = [0, *np.cumsum(sizes).tolist()]
     if sizes.min() < 1 or not keeps(part, stops, v_shaped=variant.v_shaped):

@@ -44,9 +44,6 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         order=ORDERS.index(settings.order),
         nodes=node_order(plan, cluster) or (),
     )
-    if job.pp > 1 and (why := costs.runtime.one_stage(job.model)):
-        yield f"pp: found {job.pp}, only 1 searched, as {why}"
-        return
     in_turns = job.virtual > 1 and not plan.schedule.divides
     yield from problem.constraints.broken(
         {

@@ -463,9 +463,10 @@ class MegatronPart:
         return variant.virtual > 1 and (bool(self.kept) or norm)
 
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
-        """Tell whether a cut leaves the kept stages, and fits if tables cannot tell."""
-        stops = self.stops(variant, ends)
-        return (not self.kept or keeps(self, stops, v_shaped=variant.v_shaped)) and (
+        """Tell whether a cut leaves the kept stages, begins where stages may, and fits if tables
+        cannot tell."""
+        stops, limited = self.stops(variant, ends), self.kept or self.costs.model.shares_keys
+        return (not limited or keeps(self, stops, v_shaped=variant.v_shaped)) and (
             not self.picks(variant) or self._fits(variant, stops)
         )
 

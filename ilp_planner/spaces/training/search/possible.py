@@ -255,8 +255,6 @@ def possible_degrees(
     ------
     InfeasibleError: there are none; when the first one is asked for, unless it is for the demands.
     """
-    asked = costs.runtime.searched(costs.model, problem.constraints)
-    costs.runtime.check_searched(costs.model, asked)
     every = megatron_space(
         costs.model,
         problem.cluster,
@@ -265,7 +263,7 @@ def possible_degrees(
         max_tp=problem.max_tp,
         max_cp=costs.max_cp,
         max_stages=problem.max_stages,
-        constraints=costs.runtime.batched(costs.model, asked),
+        constraints=costs.runtime.batched(costs.model, problem.constraints),
         title=costs.runtime.title,
         orders=costs.runtime.orders,
     )

@@ -1,0 +1,81 @@
+"""Options in the words of training systems lead to those of this program."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ilp_planner.faces.cli.foreign import OF_INPUTS, PARALLEL, own_option, systems
+from ilp_planner.faces.cli.main import command_line
+from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.settings.domains import CLOSED
+from ilp_planner.settings.table import SETTINGS
+from tests.faces.cli.conftest import Done
+
+Command = Callable[..., Done]
+ALSO = [*OF_INPUTS.values(), *(row.also for row in SETTINGS)]
+COMMANDS = ("solve", "fit", "analyze", "size", "tune")
+
+
+def options_of(command: str) -> set[str]:
+    parameters = command_line((command,)).commands[command].params
+    return {option for one in parameters for option in one.opts}
+
+
+ALL = {command: options_of(command) for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_key_of_a_setting_leads_to_its_option(command: str) -> None:
+    """Of every row with an option, and every system that has a key of its own for it."""
+    led = 0
+    for row in SETTINGS:
+        for key in row.keys:
+            if not key.name or option_of(row.name) not in ALL[command]:
+                continue
+            own, system = own_option(f"--{key.name}", ALL[command])
+            assert own == option_of(row.name), key.name
+            assert system
+            led += 1
+    assert led > 15
+
+
+@pytest.mark.parametrize("system", systems(), ids=lambda system: system.name)
+def test_every_key_that_is_an_argument_leads_to_its_option(system: object) -> None:
+    for key, says in system.rows.items():  # type: ignore[attr-defined]
+        said = isinstance(says, str) and any(says in words for words in ALSO)
+        if said and option_of(key) not in ALL["solve"] | ALL["fit"]:
+            own, _ = own_option(f"--{key.replace('_', '-')}", ALL["solve"] | ALL["fit"])
+            assert own, key
+
+
+def test_every_option_that_is_named_is_one() -> None:
+    named = {*OF_INPUTS, *PARALLEL.values(), *(row.name for row in SETTINGS if row.also)}
+    every = set.union(*ALL.values())
+    assert {option_of(name) for name in named} <= every
+    rows = {row.name for row in SETTINGS if row.domain is not CLOSED}
+    assert {option_of(name) for name in rows - {"max_devices", "without", "keep"}} <= every
+
+
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("--tensor-model-parallel-size", "--tp"), ("--tp_size", "--tp"), ("--tp-degree", "--tp"),
+        ("--zero-stage", "--sharding"), ("--per_device_train_batch_size", "--micro-batch-size"),
+        ("--tensor-parallel-size", "--tp"), ("--ep-size", "--ep"), ("--num-gpus", "--gpus"),
+        ("--parallelism.tensor_parallel_degree", "--tp"),
+        ("--gradient_checkpointing", "--recompute"),
+        ("--recompute-granularity", "--recompute"), ("--bf16", "--precision"),
+    ],
+)  # fmt: skip
+def test_the_message_names_the_option(ilp_plan: Command, word: str, option: str) -> None:
+    for command in ("solve", "fit"):
+        done = ilp_plan(command, "llama3-8b", word, "2")
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"ilp-plan: {word}: found ")
+        assert done.err.endswith(f"expected {option}\n")
+
+
+@pytest.mark.parametrize("word", ["--foo", "--tpp", "--num-experts-of-mine", "--=3", "--é"])
+def test_other_words_are_left_alone(ilp_plan: Command, word: str) -> None:
+    assert own_option(word, ALL["solve"]) == ("", "")
+    assert "expected --" not in ilp_plan("solve", "llama3-8b", word, "2").err
