@@ -45,8 +45,8 @@ JUDGE = (
 )  # fmt: skip
 """The judge and the judges of the spaces, and what derives certificates again."""
 
-DRAWN_FROM = ("costs", "job", "optimize/bounds", "schedule")
-"""Folders of which each module gives some mutants."""
+DRAWN_FROM = ("costs", "job", "optimize/bounds", "schedule", "spaces/training/bounds")
+"""Folders of which each module gives some mutants, with those inside them."""
 
 
 def modules() -> list[Module]:
@@ -55,7 +55,7 @@ def modules() -> list[Module]:
     drawn = [
         str(path.relative_to(package))
         for folder in DRAWN_FROM
-        for path in sorted((package / folder).glob("*.py"))
+        for path in sorted((package / folder).rglob("*.py"))
         if path.read_text().strip()
     ]
     return [
