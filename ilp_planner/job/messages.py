@@ -91,8 +91,9 @@ def output_messages(job: TrainingJob) -> Messages:
     if job.tp == 1:
         return {}
     row = tokens_shape(job)
-    sums = (row[0], 2 * row[1]) if job.settings.kernels.fused_loss else row
-    parts = 1 if job.settings.kernels.fused_loss else 2  # predicted logit, sum of exponentials
+    fused = bool(job.settings.kernels.loss)
+    sums = (row[0], 2 * row[1]) if fused else row
+    parts = 1 if fused else 2  # predicted logit, sum of exponentials
     loss = (
         Message(group="tp", collective="all_reduce", shape=row, width=LOSS_WIDTH),
         Message(group="tp", collective="all_reduce", shape=sums, width=LOSS_WIDTH, times=parts),
@@ -334,23 +335,18 @@ def head_widths(job: TrainingJob) -> tuple[int, int, int]:
 
 def _context(job: TrainingJob) -> Pair:
     """Return the messages of attention over the context-parallel ranks."""
-    cp, how = job.settings.cp, job.settings.cp_comm
     if job.model.sparse and job.model.latent:
         return _keys_gathered(job, job.model.latent, job.model.sparse)
-    if how == "a2a":
-        return _heads_exchanged(job, cp)
-    if how == "a2a+p2p":
-        inner = min(job.settings.cp_inner or cp, cp)
-        before, after = _heads_exchanged(job, inner)
-        around, back = _passed_on(job, cp // inner, inner)
-        # Queries, keys and values are exchanged before the ring and the output after it.
-        return (*before[:2], *around, *before[2:]), (*after[:1], *back, *after[1:])
-    if how == "all_gather":
+    if job.settings.gathers_keys:
         _, kv, _ = head_widths(job)
         shape = (job.sample.tokens, job.micro_batch, kv)
         gather = _cp(job, "all_gather", shape)
         return (gather,), (gather, _cp(job, "reduce_scatter", shape))
-    return _passed_on(job, cp, 1)
+    inner = job.settings.exchanging
+    before, after = _heads_exchanged(job, inner)
+    around, back = _passed_on(job, job.settings.cp // inner, inner)
+    # Queries, keys and values are exchanged before the ring and the output after it.
+    return (*before[:2], *around, *before[2:]), (*after[:1], *back, *after[1:])
 
 
 def _keys_gathered(job: TrainingJob, latent: LatentAttention, sparse: SparseAttention) -> Pair:
@@ -376,9 +372,11 @@ def _heads_exchanged(job: TrainingJob, ranks: int) -> Pair:
     Forward: queries, then keys and values, and the output back; backward: the output and its
     gradient, and the gradients of queries, keys and values back.
     """
+    if ranks == 1:
+        return (), ()
     query, kv, out = (_cp(job, "all_to_all", tokens_shape(job, w)) for w in head_widths(job))
     twice = _cp(job, "all_to_all", out.shape, times=2)
-    return ((query, kv, out), (twice, query, kv)) if ranks > 1 else ((), ())
+    return (query, kv, out), (twice, query, kv)
 
 
 def _passed_on(job: TrainingJob, ranks: int, inner: int) -> Pair:

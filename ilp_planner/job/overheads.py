@@ -330,7 +330,7 @@ def loss_moment(job: TrainingJob) -> float:
     if job.settings.keeps_gathered or eager(job):
         return max(_entropy(job, logits, softmax), logits + product - softmax)
     before = loader_batch(job) + through.again + logits * (job.model.prediction_layers > 0)
-    compiled = softmax if job.settings.kernels.fused_loss else 0.0
+    compiled = softmax if job.settings.kernels.loss else 0.0
     if sizes.width == SINGLE:
         return max(product, before + compiled)  # in place: the logits are in fp32 already
     return max(logits + before + compiled, logits + product - softmax)

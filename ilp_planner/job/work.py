@@ -276,7 +276,7 @@ def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     share = _Share(job)
     logits = share.tokens * job.padded_outputs / share.tp
     half, single = logits * share.width, logits * SINGLE
-    fused = job.settings.kernels.fused_loss
+    fused = job.settings.kernels.loss
     loss = ModuleWork(
         name="loss",
         forward=(Kernel(0.0, 3 * half if fused else half + 9 * single),),

@@ -96,7 +96,7 @@ def _with_fp8_attention(settings: Settings, value: str) -> Settings | None:
 
 
 def _loss(settings: Settings) -> str:
-    return settings.kernels.loss_kernel if settings.kernels.fused_loss else "none"
+    return settings.kernels.loss or "none"
 
 
 def _with_loss(settings: Settings, value: str) -> Settings:

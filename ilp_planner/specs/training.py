@@ -322,7 +322,12 @@ class Kernels(HashedOnce):
     @property
     def chunked_loss(self) -> bool:
         """The output layer and the loss run together, a chunk of tokens after the other."""
-        return self.fused_loss and self.loss_kernel == LIGER
+        return self.loss == LIGER
+
+    @property
+    def loss(self) -> str:
+        """The kernel of a fused loss; empty: its operators run one by one."""
+        return self.loss_kernel if self.fused_loss else ""
 
     @property
     def fullest(self) -> float:
@@ -453,6 +458,17 @@ class Settings(HashedOnce):
         """Context-parallel ranks in each ring that keys and values go around; 0: there is none."""
         rings = {"p2p": self.cp, "a2a+p2p": self.cp // (self.cp_inner or 1)}
         return rings.get(self.cp_comm, 0) if self.cp > 1 else 0
+
+    @property
+    def exchanging(self) -> int:
+        """Context-parallel ranks that exchange heads with one another; 1: none do."""
+        ranks = {"a2a": self.cp, "a2a+p2p": min(self.cp_inner or self.cp, self.cp)}
+        return ranks.get(self.cp_comm, 1)
+
+    @property
+    def gathers_keys(self) -> bool:
+        """Whether every context-parallel rank gathers the keys and values of all tokens."""
+        return self.cp_comm == "all_gather"
 
     @property
     def hierarchy(self) -> tuple[int, ...]:

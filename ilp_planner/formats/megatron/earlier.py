@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
 from ilp_planner.formats.megatron.flag_table import REMOVED
-from ilp_planner.formats.megatron.flags import Flag, find_flag, flags
+from ilp_planner.formats.megatron.flags import Flag, find_flag, flag_of, flags
 from ilp_planner.formats.megatron.values import take_values
+from ilp_planner.settings.table import CP_COMM
 
 # Of these topics no value counts, but for those named below.
 FREE_TOPICS = ("data", "checkpoints", "logging", "inference", "training", "retrieval")
@@ -340,7 +341,7 @@ def _on_the_host(line: _Line, flag: str, given: list[str]) -> None:
 
 
 def _ulysses(line: _Line, flag: str, given: list[str]) -> None:
-    line.read_as(flag, given, "--context-parallel-size", *given[:1], "--cp-comm-type", "a2a")
+    line.read_as(flag, given, "--context-parallel-size", *given[:1], flag_of(CP_COMM), "a2a")
 
 
 def _experts(line: _Line, flag: str, given: list[str]) -> None:
