@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, combinations_with_replacement, pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ from ilp_planner.costs.training import iteration
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.result import Result
 from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
 from ilp_planner.schedule.schedules import schedule_orders
@@ -28,7 +29,7 @@ from ilp_planner.spaces.training.independent import training_proof, unproved
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import PACKED, Lengths
-from tests.examples import examples
+from tests.examples import everything, examples
 from tests.megatron_cases import GIB, alone, every_plan, small_cluster
 from tests.random_plans import Drawer
 from tests.runtime_cases import MIXTURE, runtime_problem
@@ -43,6 +44,8 @@ from tests.test_checker import (
 
 Record = dict[str, Any]
 SEEDS = st.integers(0, 2**32 - 1)
+# Of problems that are solved: several tests take the same ones in `make test`.
+DRAWN = SEEDS if everything() else st.integers(0, 11)
 LINKS, MEMORY = (1e9, 2e10, 2e11), (1.0, 1.3, 1.6, 2.0, 9.0)
 
 
@@ -67,10 +70,18 @@ def drawn_problem(seed: int, **asked: Any) -> Problem[Any]:
     )
 
 
-def record_of(problem: Problem[Any], claim: float = 1.0) -> tuple[Record, float] | None:
+@lru_cache(maxsize=12)
+def solved(seed: int) -> tuple[Problem[Any], Result]:
+    """Return a problem that is drawn, and its best plan."""
+    problem = drawn_problem(seed)
+    return problem, solve(problem)
+
+
+def record_of(
+    problem: Problem[Any], result: Result, claim: float = 1.0
+) -> tuple[Record, float] | None:
     """Return the file of the best plan with a bound that is so many times its time; None if nothing
     fits."""
-    result = solve(problem)
     if result.plan is None:
         return None
     proof = training_proof(problem, result.objective * claim, result.plan)
@@ -87,11 +98,11 @@ def record_of(problem: Problem[Any], claim: float = 1.0) -> tuple[Record, float]
 # ---- bounds and times ----------------------------------------------------------------------------
 
 
-@given(SEEDS, st.sampled_from((1.0, 1.05, 1.5, 4.0)))
+@given(DRAWN, st.sampled_from((1.0, 1.05, 1.5, 4.0)))
 @examples(12, more=200)
 def test_no_bound_is_above_a_plan(seed: int, claim: float) -> None:
-    problem = drawn_problem(seed)
-    found = record_of(problem, claim)
+    problem, result = solved(seed)
+    found = record_of(problem, result, claim)
     if found is None:
         return
     record, best = found
@@ -146,11 +157,10 @@ def judged_alike(problem: Problem[Any], plan: Any, bound: float) -> bool:
     return True
 
 
-@given(SEEDS)
+@given(DRAWN)
 @examples(12, more=200)
 def test_plans_are_judged_alike(seed: int) -> None:
-    problem = drawn_problem(seed)
-    result = solve(problem)
+    problem, result = solved(seed)
     if result.plan is None:
         return
     for plan, _ in zip(Drawer(problem, seed).plans(None), range(6), strict=False):
@@ -273,11 +283,11 @@ MISTAKES = (
 )  # fmt: skip
 
 
-@given(SEEDS)
+@given(DRAWN)
 @examples(10, more=200)
 def test_false_claims_of_a_planner_with_a_mistake_are_noticed(seed: int) -> None:
     place, name, wrong = random.Random(seed).choice(MISTAKES)
-    problem, true = drawn_problem(seed), solve(drawn_problem(seed))
+    problem, true = drawn_problem(seed), solved(seed)[1]
     if true.plan is None:
         return
     with pytest.MonkeyPatch.context() as patch:
@@ -318,7 +328,7 @@ def _small(model: str) -> tuple[Record, float, Problem[Any]]:
     problem = runtime_problem(
         "megatron", model, cluster=small_cluster(1, 4), global_batch=8, memory_limit=int(1.3 * GIB)
     )
-    found = record_of(problem)
+    found = record_of(problem, solve(problem))
     assert found is not None
     return *found, problem
 
@@ -423,15 +433,14 @@ def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
 
 def test_packed_samples_have_the_degrees_of_their_micro_batches() -> None:
     lengths = Lengths(lengths=(64, 256), counts=(3, 1), batching=PACKED)
-    found = record_of(
-        runtime_problem(
-            "megatron",
-            cluster=small_cluster(1, 4),
-            global_batch=8,
-            memory_limit=int(9 * GIB),
-            changes={"lengths": lengths},
-        )
+    problem = runtime_problem(
+        "megatron",
+        cluster=small_cluster(1, 4),
+        global_batch=8,
+        memory_limit=int(9 * GIB),
+        changes={"lengths": lengths},
     )
+    found = record_of(problem, solve(problem))
     assert found is not None
     assert proved(found[0]["certificate"]["independent"]) <= found[1]
 
@@ -476,7 +485,7 @@ def test_plans_of_packs_and_of_images_are_proved(changes: dict[str, Any]) -> Non
     """Packs come one at a time, and ranks divide the encoder, so that some degrees are of no
     plan."""
     problem = runtime_problem("megatron", cluster=small_cluster(2, 2), changes=changes)
-    found = record_of(problem)
+    found = record_of(problem, solve(problem))
     assert found is not None
     record, seconds = found
     bound = proved(record["certificate"]["independent"])

@@ -13,7 +13,7 @@ from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.training import BITS, PRECISIONS, QUANTISED
-from tests.examples import for_each
+from tests.examples import for_each, thinned
 
 MODELS = (
     "llama3-8b", "gemma2-9b", "gpt-oss-20b", "deepseek-v2-lite", "qwen3.5-0.8b-text",
@@ -67,9 +67,9 @@ def test_precisions_are_those_of_the_gpu() -> None:
     assert found == {"A": [16], "H": [16, 8], "B": [16, 8, 4]}
 
 
-@for_each("model", [path.stem for path in library_files("models")])
+@for_each("model", thinned((path.stem for path in library_files("models")), 4))
 def test_a_listed_precision_of_a_gpu_is_one_that_a_problem_has(model: str) -> None:
-    """All models of the library, on a GPU of each generation, in all precisions."""
+    """Models of the library, on a GPU of each generation, in all precisions."""
     spec = find_model(model)
     found = support_of(spec, GPUS)
     listed = {(row.gpu, row.bits) for row in found.priced}

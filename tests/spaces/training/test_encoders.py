@@ -106,19 +106,20 @@ def test_no_plan_with_images_of_documents_is_faster_than_the_bound(kind, batchin
     assert assert_none_is_faster(problem, seed=11, count=40) >= 10
 
 
-@pytest.mark.parametrize("kind", sorted(SOUNDS))
-@pytest.mark.parametrize("images", [None, "plain"])
+HEARD_WITH = [
+    (1.6, {}),
+    (9.0, {"freeze": "encoder"}),
+    (9.0, {"freeze": "projector"}),
+    (9.0, {"freeze": "encoder,embedding,layers:0-5,norms,output"}),
+    (9.0, {"lora": "8"}),
+]
+
+
 @pytest.mark.parametrize(
-    ("memory", "asked"),
-    [
-        (1.6, {}),
-        (9.0, {"freeze": "encoder"}),
-        (9.0, {"freeze": "projector"}),
-        (9.0, {"freeze": "encoder,embedding,layers:0-5,norms,output"}),
-        (9.0, {"lora": "8"}),
-    ],
+    ("case", "images", "kind"), [*thinned(product(HEARD_WITH, (None, "plain"), sorted(SOUNDS)), 3)]
 )
-def test_no_plan_with_sounds_is_faster_than_the_bound(kind, images, memory, asked):
+def test_no_plan_with_sounds_is_faster_than_the_bound(case, images, kind):
+    memory, asked = case
     problem = problem_of(ENCODERS.get(images), memory, asked, sounds=SOUNDS[kind])
     assert assert_none_is_faster(problem, seed=5, count=30) >= 8
 

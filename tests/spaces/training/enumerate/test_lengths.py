@@ -60,7 +60,7 @@ def solved(batching: str) -> tuple[Problem[Any], Result]:
     return problem, solve(problem)
 
 
-@pytest.mark.parametrize("batching", [JOINED, LONGEST, GROUPED, FULL])
+@pytest.mark.parametrize("batching", often([JOINED, LONGEST, GROUPED, FULL], JOINED, GROUPED))
 def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> None:
     """No plan of PEFT and the Trainer beats the bound; torchtitan refuses to make them itself."""
     asked = constraints_of({"lora": "8", "lora_targets": "q_proj,down_proj"})
