@@ -132,13 +132,21 @@ def test_transformers_itself_builds_them():
         assert sum(one.numel() for one in model.parameters()) == count
 
 
-@pytest.mark.parametrize("changes", [{}, {"projector_ln_mid": False}, {"projector_act": "gelu"}])
-def test_ultravox_is_whispers_encoder_a_llama_and_a_projector(changes):
+# Of Ultravox: what differs, and its parameters.
+PROJECTORS = [
+    ({}, 8_717_574_144),
+    ({"projector_ln_mid": False}, 8_717_576_192),
+    ({"projector_act": "gelu"}, 8_725_964_800),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("changes", "parameters"), PROJECTORS)
+def test_ultravox_is_whispers_encoder_a_llama_and_a_projector(changes, parameters):
     """The parts that transformers has are built by it; its own has two products and two norms."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     values = ULTRAVOX | changes
-    model = read(values)
     text, audio = values["text_config"], values["audio_config"]
     with torch.device("meta"):
         decoder = transformers.LlamaForCausalLM(transformers.LlamaConfig(**text))
@@ -150,7 +158,15 @@ def test_ultravox_is_whispers_encoder_a_llama_and_a_projector(changes):
     projector = side * inner + acted * width + side
     projector += acted if values["projector_ln_mid"] else width
     count = sum(one.numel() for part in (decoder, whisper) for one in part.parameters())
-    assert parameter_count(model) == count + projector
+    assert parameters == count + projector
+
+
+@pytest.mark.parametrize(("changes", "parameters"), PROJECTORS)
+def test_ultravox_has_these_parameters(changes, parameters):
+    values = ULTRAVOX | changes
+    model = read(values)
+    width = values["text_config"]["hidden_size"]
+    assert parameter_count(model) == parameters
     assert model.architecture.sounds.image_tokens == 188  # zeros beside the last ones
     again = read_model(Document("again.toml", model_text(model)))
     assert again.architecture == model.architecture
