@@ -18,6 +18,7 @@ from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.examples import for_each
+from tests.training_jobs import LLAMA_LIKE
 
 SMALL = Decoder(layers=8, hidden=512, heads=8, sequence=512, vocab=1000)
 MIXED = replace(
@@ -31,12 +32,7 @@ LARGE = Decoder(
     ffn=53248,
     sequence=8192,
     vocab=128256,
-    gated=True,
-    bias=False,
-    norm="rmsnorm",
-    positions="rope",
-    tied=False,
-    dropout=0,
+    **LLAMA_LIKE,
 )
 
 

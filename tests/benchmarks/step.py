@@ -30,6 +30,7 @@ from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
 from tests.benchmarks.training_step import StepBench, StepFigures, chain_of, predict_step
+from tests.training_jobs import LLAMA_LIKE
 
 Row = dict[str, Any]
 
@@ -43,20 +44,7 @@ GPU_STEPS = 8
 LARGEST_SHARE = 0.9  # of a GPU's memory that a step may be expected to need
 MIB = 2**20
 
-LLAMA = Decoder(
-    layers=6,
-    hidden=512,
-    heads=8,
-    kv_heads=4,
-    sequence=256,
-    vocab=4096,
-    gated=True,
-    bias=False,
-    norm="rmsnorm",
-    positions="rope",
-    tied=False,
-    dropout=0.0,
-)
+LLAMA = Decoder(layers=6, hidden=512, heads=8, kv_heads=4, sequence=256, vocab=4096, **LLAMA_LIKE)
 GPT = Decoder(layers=5, hidden=384, heads=6, sequence=256, vocab=4096)
 SIDES = T5(
     layers=3,

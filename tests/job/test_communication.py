@@ -28,6 +28,7 @@ from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.examples import examples, for_each
+from tests.training_jobs import LLAMA_LIKE
 
 MIB, GIB = 2**20, 2**30
 SEED = Decoder(layers=32, hidden=4096, heads=32, sequence=2048, vocab=50257, gated=True)
@@ -39,12 +40,7 @@ ROUTED = Decoder(
     kv_heads=4,
     sequence=1024,
     vocab=1000,
-    gated=True,
-    bias=False,
-    norm="rmsnorm",
-    positions="rope",
-    tied=False,
-    dropout=0,
+    **LLAMA_LIKE,
     experts=Experts(count=8, top_k=2, ffn=256),
 )
 

@@ -56,7 +56,7 @@ def modules() -> list[Module]:
         str(path.relative_to(package))
         for folder in DRAWN_FROM
         for path in sorted((package / folder).rglob("*.py"))
-        if path.read_text().strip()
+        if path.name != "__init__.py"
     ]
     return [
         *(Module(path, whole=True) for path in JUDGE),

@@ -5,23 +5,12 @@ from dataclasses import replace
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model import ModelSpec
+from tests.training_jobs import LLAMA_LIKE
 
 GPT = Gpt(layers=3, hidden=32, heads=4, sequence=16, vocab=512)
 PLAIN = Decoder(layers=3, hidden=32, heads=4, sequence=16, vocab=500, dropout=0.0)
 LLAMA = Decoder(
-    layers=3,
-    hidden=32,
-    heads=4,
-    kv_heads=2,
-    ffn=64,
-    sequence=16,
-    vocab=500,
-    gated=True,
-    bias=False,
-    norm="rmsnorm",
-    positions="rope",
-    tied=False,
-    dropout=0.0,
+    layers=3, hidden=32, heads=4, kv_heads=2, ffn=64, sequence=16, vocab=500, **LLAMA_LIKE
 )
 QWEN = replace(LLAMA, qk_norm=True, qkv_bias=True)
 MIXED = replace(LLAMA, layers=4, experts=Experts(count=4, top_k=2, ffn=16, dense_first=1))
