@@ -71,34 +71,21 @@ SPACES: dict[str, SpaceEntry] = {
         for peer in peers().values()
         for name, fields in peer.spaces.items()
     },
-    "megatron": SpaceEntry(
-        "ilp_planner.spaces.training.build:build",
-        ("native",),
-        ("max_cp", "precision", "batching"),
-        constrained=True,
-        runtime="ilp_planner.spaces.training.runtime:MEGATRON",
-    ),
-    "torchtitan": SpaceEntry(
-        "ilp_planner.spaces.training.torchtitan:build",
-        ("native",),
-        ("max_cp", "precision", "batching"),
-        constrained=True,
-        runtime="ilp_planner.spaces.training.torchtitan:NEWEST",
-    ),
-    "torchtitan@0.2.2": SpaceEntry(
-        "ilp_planner.spaces.training.torchtitan:build_earlier",
-        ("native",),
-        ("max_cp", "precision", "batching"),
-        constrained=True,
-        runtime="ilp_planner.spaces.training.torchtitan:EARLIER",
-    ),
-    "deepspeed": SpaceEntry(
-        "ilp_planner.spaces.training.deepspeed:build",
-        ("native",),
-        ("max_cp", "precision", "batching"),
-        constrained=True,
-        runtime="ilp_planner.spaces.training.deepspeed:DEEPSPEED",
-    ),
+    **{
+        name: SpaceEntry(
+            f"ilp_planner.spaces.training.{build}",
+            ("native",),
+            ("max_cp", "precision", "batching"),
+            constrained=True,
+            runtime=f"ilp_planner.spaces.training.{runtime}",
+        )
+        for name, build, runtime in (
+            ("megatron", "build:build", "runtime:MEGATRON"),
+            ("torchtitan", "torchtitan:build", "torchtitan:NEWEST"),
+            ("torchtitan@0.2.2", "torchtitan:build_earlier", "torchtitan:EARLIER"),
+            ("deepspeed", "deepspeed:build", "deepspeed:DEEPSPEED"),
+        )
+    },
 }
 # Spaces of what one training system runs.
 RUNTIMES = tuple(name for name, entry in SPACES.items() if entry.runtime)

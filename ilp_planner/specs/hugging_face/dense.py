@@ -162,6 +162,10 @@ def qwen_window(config: Config) -> Window | None:
 
 def gemma(config: Config) -> Decoder:
     """Gemma 1: GeGLU, and scales of norms as differences from one."""
+    return _gemma(config)
+
+
+def _gemma(config: Config, **own: Any) -> Decoder:
     return decoder(
         config,
         act=config.first("hidden_activation", "hidden_act"),
@@ -170,47 +174,41 @@ def gemma(config: Config) -> Decoder:
         one_plus=True,
         head=config.whole("head_dim", 256),
         **attention_biases(config),
+        **own,
     )
 
 
 def gemma2(config: Config) -> Decoder:
     """Gemma 2: norms on both sides, soft caps, a window in every other layer."""
-    return decoder(
+    return _gemma(
         config,
-        act=config.first("hidden_activation", "hidden_act"),
-        usual_act="gelu_pytorch_tanh",
-        tied=True,
-        one_plus=True,
         norm_at="both",
-        head=config.whole("head_dim", 256),
-        attention_softcap=config.number("attn_logit_softcapping", 0.0),
-        output_softcap=config.number("final_logit_softcapping", 0.0),
         window=window_of(config, default=4096, full_every=2),
-        **attention_biases(config),
+        **_softcaps(config),
     )
+
+
+def _softcaps(config: Config) -> dict[str, float]:
+    return {
+        "attention_softcap": config.number("attn_logit_softcapping", 0.0),
+        "output_softcap": config.number("final_logit_softcapping", 0.0),
+    }
 
 
 def gemma3(config: Config) -> Decoder:
     """Gemma 3: norms on both sides, of queries and keys too; one layer in six sees all, by a
     rotary base of its own."""
     pattern = config.whole(config.first("sliding_window_pattern", "_sliding_window_pattern"), 6)
-    return decoder(
+    return _gemma(
         config,
-        act=config.first("hidden_activation", "hidden_act"),
-        usual_act="gelu_pytorch_tanh",
-        tied=True,
-        one_plus=True,
         norm_at="both",
         qk_norm=True,
         heads=config.whole("num_attention_heads", 8),
         kv_heads=config.whole("num_key_value_heads", 4),
-        head=config.whole("head_dim", 256),
         longest=131072,
-        attention_softcap=config.number("attn_logit_softcapping", 0.0),
-        output_softcap=config.number("final_logit_softcapping", 0.0),
         rotary=rotary_of(config, base=1e6, local_base=10000.0),
         window=window_of(config, default=4096, full_every=pattern),
-        **attention_biases(config),
+        **_softcaps(config),
     )
 
 
