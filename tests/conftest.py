@@ -17,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from ilp_planner.base.resident import resident  # noqa: E402
 from tests.examples import ALL, USUAL  # noqa: E402
 
 settings.register_profile(
@@ -31,8 +32,10 @@ settings.load_profile("same")
 
 gc.set_threshold(50_000, 20, 20)  # nothing here comes near the memory of this machine
 # A search makes what it leaves old by freezing and unfreezing all that there is. What tests froze
-# stays frozen: looking through all of it again takes a second of every module.
+# stays frozen, as looking through all of it again takes a second of every module, until a process
+# has grown by so many bytes.
 UNFREEZE, gc.unfreeze = gc.unfreeze, lambda: None
+GROWTH = 2**28
 
 # Files of tests need not be there after a power cut: waiting for the disk takes longer than most
 # tests do.
@@ -66,6 +69,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     ) or None
 
 
+class Held:
+    """most: bytes of the process before what is frozen is looked through again."""
+
+    most = 0
+
+
 @pytest.fixture
 def unfreezing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `gc.unfreeze` do what it does elsewhere."""
@@ -80,5 +89,10 @@ def _older_objects_are_kept() -> None:
     They walk a heap of hundreds of thousands of objects otherwise: all test modules, torch and what
     it brings.
     """
+    grown = resident() > Held.most
+    if grown:
+        UNFREEZE()
     gc.collect()
     gc.freeze()
+    if grown:
+        Held.most = resident() + GROWTH
