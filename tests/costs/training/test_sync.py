@@ -17,6 +17,7 @@ from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.costs.training.measured import measured_times
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.costs.training.sync import Held, held_by_elements
 from ilp_planner.job.groups import groups
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpu_cluster import Gpus, gpu_cluster
@@ -25,7 +26,7 @@ from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples, for_each
-from tests.megatron_cases import small_cluster, small_model
+from tests.megatron_cases import MIXTURE, small_cluster, small_model
 from tests.rank_groups import pp_rank_of
 
 MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
@@ -361,6 +362,29 @@ def test_messages_of_tensor_parallelism_over_nodes_grow_alike():
         assert after == (before[0], pytest.approx(ratio * before[1]))
     before, after = (net.route(job(tp=2, dp=2), "tp", 0) for net in (plain, grown))
     assert before.line("all_gather") == after.line("all_gather")  # inside a node
+
+
+def test_each_layer_of_prediction_is_held_by_the_output():
+    """With experts and without; the output has no parameters that tensor parallelism leaves whole
+    and none that are not trained."""
+    for experts in (None, MIXTURE):
+        changes = {"tied": False, "positions": "rope", "experts": experts}
+        outputs = [
+            held_by_elements(
+                dataclasses.replace(
+                    job(),
+                    layout=None,
+                    model=dataclasses.replace(MODEL, prediction_layers=n, **changes),
+                )
+            )[-1]
+            for n in range(4)
+        ]
+        none, one, *_ = outputs
+        more = one.dense - none.dense, one.expert - none.expert
+        assert more[0] > MODEL.hidden**2
+        assert (more[1] > 0) == bool(experts)
+        for n, held in enumerate(outputs):
+            assert held == Held(none.dense + n * more[0], n * more[1])
 
 
 def test_a_step_of_several_passes_takes_so_much_longer():

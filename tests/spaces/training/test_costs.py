@@ -12,7 +12,9 @@ from ilp_planner.costs.training.iteration import SLOWEST, WAITING
 from ilp_planner.costs.training.job import layout_of, spread, virtual_sizes
 from ilp_planner.costs.training.memory import fits, most_by_states, most_layers
 from ilp_planner.costs.training.network import HOP, Network
-from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.costs.training.ranks import RankCosts, shared_of
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.job.memory import memory_parts, rank_memory
 from ilp_planner.job.parts import Part, activations_of
 from ilp_planner.spaces.training.enumerate.variants import Variant
@@ -22,7 +24,7 @@ from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST, REMAINDERS, split_layout
 from ilp_planner.specs.training import ORDERS, SHARDINGS, Recompute, Settings, TrainingJob
 from tests.examples import examples, for_each
-from tests.megatron_cases import MIXTURE, small_cluster, small_problem
+from tests.megatron_cases import MIXTURE, alone, every_plan, small_cluster, small_problem
 from tests.training_jobs import jobs
 
 MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
@@ -277,3 +279,19 @@ def test_layers_are_spread_evenly(layers, virtual):
     assert sum(found) == layers
     assert max(found) - min(found) <= 1
     assert list(found) == sorted(found, reverse=True)
+
+
+@for_each("experts", [None, MIXTURE])
+def test_plans_of_other_settings_and_degrees_do_not_share_times(experts):
+    """What is known of jobs of the same model changes the time of none."""
+    asked = {"sharding": "optimizer", "recompute": "none", "fused_loss": "none,native"}
+    problem = small_problem(
+        small_cluster(1, 2), batch=2, constraints=constraints_of(asked), experts=experts
+    )
+    plans = [plan for plan in every_plan(problem) if plan.virtual == 1]
+    judged = {plan: evaluate(problem, plan) for plan in plans[:: len(plans) // 25 or 1]}
+    times = {plan: found.iteration_time for plan, found in judged.items() if found.legal}
+    for plan, seconds in times.items():
+        shared_of.cache_clear()
+        assert evaluate(alone(problem), plan).iteration_time == seconds
+    assert len({*times.values()}) > 4

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 import ilp_planner
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.costs.profiles.analytic_layers import analytic_layers
+from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES
+from ilp_planner.spaces.throughput import least_flops
+from ilp_planner.spaces.training.bounds.work import sample_seconds
 from tests.examples import examples, for_each
-from tests.megatron_cases import small_cluster, small_model
+from tests.megatron_cases import small_cluster, small_model, small_problem
 from tests.problems import build_megatron_problem
 from tests.random_problems import small_problems
 
@@ -76,6 +79,25 @@ def test_half_the_devices_take_twice_as_long() -> None:
         model="llama3-8b", gpus="16xH100", global_batch=64, space="megatron"
     )
     assert problem.space.work_bound(problem, [1]) == pytest.approx(2 * least_of(problem))
+
+
+def test_of_several_types_a_sample_is_that_of_the_fastest_one() -> None:
+    """Of all devices and of one: rounded down, and nothing where a type has no figure."""
+    problem = small_problem(small_cluster(1, 2, slow=1))
+    flops = least_flops(problem)
+    types = problem.cluster.device_types
+    rates = [rates_of(device).fastest("bf16") for device in types.values()]
+    assert rates[0] > rates[1]
+    for found, exact in (
+        (sample_seconds(problem), flops / max(rates)),
+        (least_of(problem), problem.global_batch * flops / (2 * sum(rates))),
+    ):
+        assert found == pytest.approx(exact, rel=1e-9)
+        assert found < exact
+    slower = replace(types["l4"], peak={"fp32": 1e13})
+    cluster = replace(problem.cluster, device_types={**types, "l4": slower})
+    unknown = replace(problem, cluster=cluster)
+    assert sample_seconds(unknown) == least_of(unknown) == 0.0
 
 
 def test_measured_layers_have_none() -> None:
