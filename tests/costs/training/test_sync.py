@@ -364,6 +364,12 @@ def test_messages_of_tensor_parallelism_over_nodes_grow_alike():
     assert before.line("all_gather") == after.line("all_gather")  # inside a node
 
 
+def test_every_rank_sends_to_the_next_one_and_the_last_to_the_first():
+    what, network = job(tp=2, pp=4), Network(small_cluster(1, 8), (0,))
+    strides = [[way.group.stride for way in network.transfer(what, r).ways] for r in range(4)]
+    assert strides == [[2], [2], [2], [6]]
+
+
 def test_each_layer_of_prediction_is_held_by_the_output():
     """With experts and without; the output has no parameters that tensor parallelism leaves whole
     and none that are not trained."""
