@@ -370,6 +370,14 @@ def test_every_rank_sends_to_the_next_one_and_the_last_to_the_first():
     assert strides == [[2], [2], [2], [6]]
 
 
+def test_a_tied_embedding_is_summed_between_the_last_rank_and_the_first():
+    """Over nodes, though the last two ranks share one: half of it there, and half back."""
+    what, network = job(pp=4), Network(small_cluster(2, 2, between=20e9), (0, 1))
+    costs = RankCosts(what, network)
+    size = what.padded_vocab * MODEL.hidden * what.settings.optimizer.gradient
+    assert costs.tied_seconds == pytest.approx(2 * (15e-6 + size / 2 / 20e9))
+
+
 def test_each_layer_of_prediction_is_held_by_the_output():
     """With experts and without; the output has no parameters that tensor parallelism leaves whole
     and none that are not trained."""
