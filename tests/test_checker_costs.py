@@ -21,6 +21,7 @@ from ilp_planner.spaces.training.independent import (
     _recomputations,
     rank_states,
     training_proof,
+    unproved,
 )
 from ilp_planner.spaces.training.independent_costs import counted_job, uncounted
 from ilp_planner.spaces.training.search.parts import MegatronPart
@@ -31,6 +32,7 @@ from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
 from tests.random_problems import SPARSE, hopper
 from tests.runtime_cases import runtime_problem
+from tests.test_checker import read
 
 ASKED = {
     "megatron": {
@@ -166,3 +168,48 @@ def test_sparse_attention_is_believed_and_said(kind: str) -> None:
     problem = runtime_problem("megatron", base, cluster=cluster, changes=changes)
     assert uncounted(problem) == "attention to keys that an indexer chooses"
     assert "job" not in training_proof(problem, 10.0)["table"]
+
+
+# ---- settings of degrees -------------------------------------------------------------------------
+
+RULES = [(space, name) for space, rules in checker.TOLD.items() for name in rules]
+OTHERS = {"none": "parameters", "optimizer": "parameters", 1: 2}
+
+
+@given(SEEDS)
+@examples(15, more=300)
+def test_what_a_runtime_makes_of_degrees_is_what_the_checker_makes(seed: int) -> None:
+    for problem in (drawn_problem(seed), drawn_problem(seed, several=True)):
+        if not unproved(problem, 1.0):
+            checker.opened(read(training_proof(problem, 1.0)))
+
+
+@pytest.mark.parametrize(("space", "name"), [*RULES, *(("megatron", name) for name in checker.IDLE)])
+def test_settings_that_a_runtime_does_not_make_of_degrees_are_refused(
+    space: str, name: str
+) -> None:
+    asked = {"schedule": "1f1b"} if space == "torchtitan" else {}
+    problem = runtime_problem(
+        space,
+        model="experts",
+        cluster=small_cluster(2, 4),
+        global_batch=16,
+        memory_limit=int(9 * GIB),
+        constraints=constraints_of(asked),
+    )
+    proof = json.loads(json.dumps(training_proof(problem, 1.0)))
+    job, refused = proof["table"]["job"], 0
+    ruled, letter = name in checker.TOLD[space], checker.IDLE.get(name)
+    forms = [row for row in job["forms"] if (ruled and not letter) or letter not in row[1]]
+    for row in forms[:: max(1, len(forms) // 6)]:
+        place, other = row[2], dict(job["settings"][row[2]])
+        value = other[name]
+        other[name] = not value if isinstance(value, bool) else OTHERS.get(value, 2)
+        if isinstance(value, str) and value not in OTHERS:
+            other[name] = {"p2p": "a2a", "alltoall": "allgather"}.get(value, "p2p")
+        job["settings"].append(other)
+        row[2] = len(job["settings"]) - 1
+        with pytest.raises(checker.RefusedError, match=f"settings: choice.*{name}"):
+            checker.opened(read(proof))
+        row[2], refused = place, refused + 1
+    assert refused
