@@ -751,10 +751,10 @@ class Stages:
         return self._swept[key]
 
     def _sweep(self, group, priced, leave, stop, length, found):
-        start, there, chain, none = stop - length, group.there, self.costs.chain, [0] * len(group.options)
-        u, (enter0, enter1) = chain[stop - 1], priced.enter
-        rest = [(priced.leave[leave][u],) * 2] if leave < INNER else [
-            (none, none if self.closes[stop - 1] else [-x for x in priced.save[u]])]
+        start, there, chain = stop - length, group.there, self.costs.chain
+        u, (enter0, enter1), none = chain[stop - 1], priced.enter, [0] * len(group.options)
+        ends = none, none if self.closes[stop - 1] else [-x for x in priced.save[u]]
+        rest = [(priced.leave[leave][u],) * 2 if leave < INNER else ends]
         complete(rest, group, priced, chain, self.closes, start, stop)
         price, floor = priced.price, priced.floor
         forward = backward = 0  # reserved by all operators but the last
@@ -851,7 +851,7 @@ class Stages:
     def solve(self, place, start, stop, ceiling):
         """Return the search for the fastest one of the stages from one operator to another; it goes
         on if it is asked for again. ceiling: of the seconds that are ever asked for."""
-        key = *self.key(*place, start, stop), ceiling
+        key = place, tuple(self.costs.chain[start:stop]), ceiling
         if key not in self._solved:
             self._solved[key] = Labels(self, place, start, stop, ceiling)
         return self._solved[key]
@@ -866,7 +866,7 @@ class Labels:
         group, self.ops = stages.groups[place[0]], stages.costs.chain[start:stop]
         ops, self.ceiling = self.ops, ceiling * Q
         shared = len(ops) > 1 and stages.costs.shared(ops[-2])
-        self.heap, self.classes, self.seen, self.count = [], [], {}, 0
+        self.heap, self.classes, self.seen, self.count = list[Any](), list[Class](), Table(), 0
         sizes = sorted({group.cost[u][o][2] for u in set(ops[:-1]) for o in group.there[u]} - {0})
         for degree in range(len(group.degrees)):
             first = [o for o in group.there[ops[0]] if group.degree[o] == degree]
@@ -2345,6 +2345,15 @@ TOLD: Table = {
         "sharding": lambda form, own: None if "r" in form else "optimizer",
     },
 }
+USUAL = {  # of what a model's text leaves out
+    "": {"gated": False, "bias": True, "qkv_bias": False, "norm": "layernorm", "tied": True,
+         "positions": "learned", "dropout": 0.1, "qk_norm": False, "clamp": 0, "sinks": False,
+         "projection_bias": False, "output_bias": False, "norm_at": "input", "qk_norm_of": "head",
+         "attention_gate": False},
+    "experts": {"shared_ffn": 0, "groups": 1, "top_groups": 0, "shared_gate": False, "latent": 0},
+    "latent": {"query_rank": 0},
+    "window": {"chunked": False},
+}  # fmt: skip
 KEPT = ("kept", "input", "embedding", "loss", "moment", "again", "chunk")  # of a layer, and ends
 STATES = ("always", "step", "start", "second", "left")  # of a layer, and of the rest of a rank
 ENDS = ("backward", "end", "stays", "reserved")
@@ -2776,6 +2785,25 @@ class Job:
 
     # ---- bounds
 
+    @cached_property
+    def most(self):
+        """Stages of a rank, at most."""
+        several = self.pp > 1 and self.plans["interleaves"] and self.M % self.pp == 0
+        return (self.L + 2) // self.pp if several else 1
+
+    def among(self, sizes, virtual):
+        """Tell whether a layout with so many layers on each stage is one of the set."""
+        pp, last, asked = self.pp, self.pp - 1, self.plans["only"].get("virtual_stages", {virtual})
+        if virtual > self.most or virtual not in asked:
+            return False
+        if virtual == 1 or len(self.all) > 1:
+            return virtual == 1 or min(sizes[1:-1]) == max(sizes[1:-1]) > 0
+        own = [sizes[r::pp] for r in range(pp)]
+        return any(
+            all(x == spread(sum(x), virtual, way, r == 0, r == last) for r, x in enumerate(own))
+            for way in REMAINDERS
+        )
+
     def bound(self, target):
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
         if self.work is not None:
@@ -2791,8 +2819,6 @@ class Job:
             return target
         self.lightest, self.plain = max(1, min(least)), Table()
         self.passed = [0, *accumulate(map(least.__getitem__, self.plans["pattern"]))]
-        several = self.pp > 1 and self.plans["interleaves"] and self.M % self.pp == 0
-        self.most = (self.L + 2) // self.pp if several else 1  # stages of a rank
         self.plain[1] = self.reaches(0, target)
         if not self.plain[1] and self.most == 1:
             return target
@@ -3608,7 +3634,9 @@ def judge_job(plans, cases, plan, objective, said=()):
         return Fraction(objective), [(None, None)] * len(stages), faults, unknown
     # of the chain, whose first element is the embedding and whose last one the output
     places = [(max(0, x["start"] - 1), min(L, x["stop"] - 1)) for x in stages]
-    nearest: Any = None
+    if cases[key] and not cases[key][0].among([stop - start for start, stop in places], virtual):
+        faults.append(f"stages: {virtual} on each rank, in a layout that is none of the set")
+        return Fraction(0), [], faults, unknown
     full = [job for job in cases[key] if job.work is None]
     if full and not any(job.has(settings) for job in full):
         faults.append("settings: none of the set with these degrees")
@@ -3616,10 +3644,23 @@ def judge_job(plans, cases, plan, objective, said=()):
     if not full:
         unknown.append("seconds and memory of these degrees, of which the proof says less")
         return Fraction(objective), [(None, None)] * len(stages), faults, unknown
-    for job in full:
-        if not job.has(settings):
-            continue
+    fitting = (job for job in full if job.has(settings))
+    nearest = nearest_of(fitting, places, way, virtual, objective, said)
+    if nearest is None:
+        faults.append("memory: a rank has more than fits, with every choice of settings")
+        return Fraction(0), [], faults, unknown
+    if not nearest[2]:
+        unknown.append("memory of this plan")
+    return *nearest[:2], faults, unknown
+
+
+def nearest_of(jobs, places, way, virtual, objective, said):
+    """Return (seconds, stages, whether their bytes are known, ...) of the plan by the choice of
+    settings that is nearest to what the file says; None if it fits with none."""
+    nearest: Any = None
+    for job in jobs:
         counts = [job.stage(*ends, way) for ends in places]
+        pp = job.pp
         needed = [job.needed(rank, counts[rank::pp], way) for rank in range(pp)]
         if any(x > job.room for x in needed):
             continue
@@ -3636,12 +3677,7 @@ def judge_job(plans, cases, plan, objective, said=()):
         off.insert(0, off[-1] // (SAVED * found) if found else 0)
         if nearest is None or off < nearest[3]:
             nearest = found, listed, None not in memory, off
-    if nearest is None:
-        faults.append("memory: a rank has more than fits, with every choice of settings")
-        return Fraction(0), [], faults, unknown
-    if not nearest[2]:
-        unknown.append("memory of this plan")
-    return *nearest[:2], faults, unknown
+    return nearest
 
 
 def said_of_stages(root):
@@ -3656,19 +3692,28 @@ def said_of_stages(root):
     return found if numbers else []
 
 
-def agree_job(text, plans, asked):
-    """Compare the set with a model's text, as far as that says it. asked: the tokens of a sample
-    that were asked for instead of the model's; None: its own."""
+def agree_job(text, plans, model, asked):
+    """Compare the set, and the model of which layers are computed, with a model's text and what it
+    leaves to defaults. asked: the tokens of a sample that were asked for; None: the model's own."""
     try:
         said = get(tomllib.loads(text), "architecture", dict)
     except (ValueError, RecursionError):
         raise RefusedError("inputs.model: expected TOML") from None
     if asked is not None:
         said = {**said, "sequence": asked}
-    for key, expected in (("layers", plans["layers"]), ("sequence", plans["sequence"])):
-        if said.get(key, expected) != expected:
+    said = {**{key: {} for key in USUAL}, **said, "": said}
+    every: list[Any] = [(key, said, plans, {}) for key in ("layers", "sequence")]
+    for part, usual in USUAL.items() if model else ():
+        text, own = said[part], getattr(model, part) if part else model
+        if bool(text) != bool(own):
+            raise RefusedError(f"inputs.model: {part}: found {shown(text)}, not so as proved")
+        known = layer_costs().OF_PARTS[part] if part else layer_costs().OF_MODEL
+        every += [(key, text, vars(own), usual) for key in known if own]
+    for key, text, own, usual in every:
+        found = text.get(key, usual.get(key)) if isinstance(text, dict) else text
+        if found is not None and not isinstance(found, list | dict) and found != own[key]:
             raise RefusedError(
-                f"inputs.model: {key}: found {shown(said[key])}, expected {expected} as proved"
+                f"inputs.model: {key}: found {shown(found)}, expected {own[key]} as proved"
             )
 
 
@@ -3892,7 +3937,8 @@ def agree(root, plans, costs):
         if hashlib.sha256(text.encode(errors="replace")).hexdigest() != one.get("sha256"):
             raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
         if name == "model" and "training" in plans:
-            agree_job(text, plans, inputs.get("sequence"))
+            model = costs.layers and costs.layers.model
+            agree_job(text, plans, model, inputs.get("sequence"))
         if name == "cluster" and "space" not in plans:
             plans["all_nodes"] = nodes_of(text, plans)
 
@@ -4043,7 +4089,7 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
                 found[B] = Chain(costs, plans, B, cases[B], order).prove(found[B])
             found[B] //= Q
         return found
-    every = []
+    every: list[Any] = []
     for size in plans["micro_batches"]:
         stages = Stages(costs, plans, size, cases[size])
         for nodes in plans["nodes"]:

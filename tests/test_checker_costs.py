@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner import checker
+from ilp_planner.checker_costs import OF_MODEL, OF_PARTS, fields
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
@@ -23,11 +24,14 @@ from ilp_planner.spaces.training.independent import (
     training_proof,
     unproved,
 )
+from ilp_planner.spaces.training.independent_costs import _model as counted_model
 from ilp_planner.spaces.training.independent_costs import counted_job, uncounted
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import possible_choices, possible_degrees
-from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window
+from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window, as_decoder
 from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.model_reader import read_model
+from tests.benchmarks.cases import ROOT
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
 from tests.random_problems import SPARSE, hopper
@@ -184,7 +188,9 @@ def test_what_a_runtime_makes_of_degrees_is_what_the_checker_makes(seed: int) ->
             checker.opened(read(training_proof(problem, 1.0)))
 
 
-@pytest.mark.parametrize(("space", "name"), [*RULES, *(("megatron", name) for name in checker.IDLE)])
+@pytest.mark.parametrize(
+    ("space", "name"), [*RULES, *(("megatron", name) for name in checker.IDLE)]
+)
 def test_settings_that_a_runtime_does_not_make_of_degrees_are_refused(
     space: str, name: str
 ) -> None:
@@ -213,3 +219,66 @@ def test_settings_that_a_runtime_does_not_make_of_degrees_are_refused(
             checker.opened(read(proof))
         row[2], refused = place, refused + 1
     assert refused
+
+
+# ---- the model's text ----------------------------------------------------------------------------
+
+
+def text_of(model: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
+    """Return what a model's text says of the figures of a proof; some defaults are left out."""
+    found = {"": {key: model[key] for key in OF_MODEL if key != "rotary_share"}}
+    found |= {key: dict(model[key]) for key in OF_PARTS if model[key]}
+    for part, usual in checker.USUAL.items():
+        for key, value in usual.items() if part in found else ():
+            if found[part][key] == value and drawn.random() < 0.5:
+                del found[part][key]
+    return {"architecture": {**found.pop(""), **found}}
+
+
+def toml_of(said: dict[str, Any]) -> str:
+    """Write an object as TOML."""
+    own, lines = said["architecture"], ["[architecture]"]
+    for key, value in sorted(own.items(), key=lambda pair: isinstance(pair[1], dict)):
+        if isinstance(value, dict):
+            lines += [
+                f"[architecture.{key}]",
+                *(f"{k} = {json.dumps(v)}" for k, v in value.items()),
+            ]
+        else:
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines)
+
+
+@given(SEEDS)
+@examples(15, more=300)
+def test_a_model_text_that_says_another_model_is_refused(seed: int) -> None:
+    problem, drawn = drawn_problem(seed), random.Random(seed)
+    proof = read(training_proof(problem, 1.0)) if not unproved(problem, 1.0) else {}
+    if "job" not in proof.get("table", ()):
+        return
+    plans, jobs, _, _ = checker.opened(proof)
+    said = text_of(json.loads(json.dumps(counted_job(problem, [])["model"])), drawn)
+    own = jobs.layers.model
+    checker.agree_job(toml_of(said), plans, own, None)
+    part = drawn.choice([key for key in ("", *OF_PARTS) if key in ("", *said["architecture"])])
+    of = said["architecture"][part] if part else said["architecture"]
+    key = drawn.choice([key for key, value in of.items() if not isinstance(value, dict)])
+    value = of[key]
+    if isinstance(value, bool):
+        of[key] = not value
+    else:
+        of[key] = f"{value}x" if isinstance(value, str) else value + 1
+    with pytest.raises(checker.RefusedError, match=f"inputs.model: {key}"):
+        checker.agree_job(toml_of(said), plans, own, None)
+
+
+def test_models_that_ship_say_what_a_proof_has() -> None:
+    for path in sorted((ROOT / "models").glob("*.toml")):
+        model = as_decoder(read_model(path).architecture)
+        if model is not None:
+            record = read(counted_model(model))
+            said = fields(record, OF_MODEL, "job.model")
+            for key, kinds in OF_PARTS.items():
+                setattr(said, key, record[key] and fields(record[key], kinds, key))
+            plans = {"layers": model.layers, "sequence": model.sequence}
+            checker.agree_job(path.read_text(), plans, said, None)
