@@ -52,10 +52,11 @@ def test_kinds_that_cannot_train_it_say_why(ilp_plan):
 
 
 @pytest.mark.parametrize(
-    ("model", "among"), [("llama3.2-1b", ""), ("glm5", ""), ("glm5.2", ", with pp 1")]
+    ("asked", "among"), [("glm5.2", ""), ("llama3.2-1b", ""), ("llama3.2-1b --pp 1", ", with pp 1")]
 )
-def test_what_is_impossible_is_said_of_the_plans_of_the_set(ilp_plan, model, among):
-    done = ilp_plan("size", model, *RUN[2:4], "--days", "0.01", "--gpus", "H100", "--max-gpus", "8")
+def test_what_is_impossible_is_said_of_the_plans_of_the_set(ilp_plan, asked, among):
+    ask = "--days", "0.01", "--gpus", "H100", "--max-gpus", "8"
+    done = ilp_plan("size", *asked.split(), *RUN[2:4], *ask)
     first, *_ = done.out.splitlines()
     assert re.match(rf"PROVED IMPOSSIBLE .* hours{among}$", first), first
 
