@@ -337,6 +337,7 @@ def kind_of_job(
     sparse = "sparse attention" * bool(getattr(architecture, "sparse", None))
     images = "an encoder of images or sounds" * bool(getattr(architecture, "encoders", ()))
     part = "a part of the model trained" * bool(settings.tuning)
+    muon = "a step of Muon" * settings.optimizer.of_matrices
     documents = "samples of documents of different lengths"
     lengths = documents * bool(getattr(architecture, "lengths", None))
     return RunKind(
@@ -346,5 +347,5 @@ def kind_of_job(
         sharded=title == "torchtitan" or settings.optimizer.divides,
         sequence=getattr(architecture, "sequence", 0),
         gpus=gpus,
-        unmeasured=tuple(filter(None, (never, model, hybrid, sparse, images, part, lengths))),
+        unmeasured=tuple(filter(None, (never, model, hybrid, sparse, images, part, muon, lengths))),
     )

@@ -25,7 +25,7 @@ from ilp_planner.specs.time_errors import (
     percent,
     published_error,
 )
-from ilp_planner.specs.training import Settings
+from ilp_planner.specs.training import OptimizerSettings, Settings
 from ilp_planner.specs.tuning import Tuning
 from tests.analysis.calibration.machines import h100
 from tests.benchmarks.cases import ROOT
@@ -124,6 +124,8 @@ def test_what_no_published_group_had_is_said() -> None:
     assert kind_of_job(plain, Settings(), 8).unmeasured == ()
     assert kind_of_job(hybrid, Settings(), 8).unmeasured == ("layers of scans",)
     assert kind_of_job(sparse, Settings(), 8).unmeasured == ("sparse attention",)
+    muon = Settings(optimizer=OptimizerSettings(name="muon", moments=4))
+    assert kind_of_job(plain, muon, 8).unmeasured == ("a step of Muon",)
     for tuning in tuned:
         kind = kind_of_job(plain, Settings(tuning=tuning), 8)
         assert kind.unmeasured == ("a part of the model trained",)
