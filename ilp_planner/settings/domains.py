@@ -263,19 +263,6 @@ class Together(Domain):
         )
         return ("+".join(ordered),)
 
-    def one(self, name: str, value: object) -> Any:
-        """Return the value that a demand of just one says.
-
-        Raises
-        ------
-        UsageError: it says none of the domain, or several.
-        """
-        found = self.read(name, value)
-        if len(found) != 1:
-            expected = " or ".join(self.text(found).split(","))
-            raise UsageError(f"{name}: found {value}, expected one value, {expected}")
-        return found[0]
-
     def listed(self, values: Sequence[str]) -> str:
         """Return a demand of the first of some values: all names of a demand are one value."""
         return values[0]
