@@ -27,13 +27,13 @@ from ilp_planner.analysis.fit.settings import settings_of
 from ilp_planner.analysis.fit.trained import TrainedSo, trained_otherwise
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.costs.training.job import plain_layout
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
 from ilp_planner.optimize.search.preference import plainer_first
 from ilp_planner.settings.rules import with_followed
 from ilp_planner.settings.table import SETTINGS, with_degrees_of
 from ilp_planner.spaces.training.enumerate.choices import values_of
-from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
 from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
 

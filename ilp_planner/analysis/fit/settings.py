@@ -10,10 +10,10 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.costs.training.job import plain_layout
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.settings.table import SETTINGS
 from ilp_planner.settings.values import with_fields
-from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import METHODS, OFFLOADED, Offload, Recompute

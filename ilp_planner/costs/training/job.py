@@ -20,6 +20,7 @@ from ilp_planner.specs.pipeline_layout import (
     FIRST,
     LayoutStage,
     PipelineLayout,
+    balanced_layout,
     split_layout,
 )
 from ilp_planner.specs.recipes import quantised_kernels
@@ -64,6 +65,42 @@ def base_settings(
 def layout_of(ends: Sequence[int], model: Decoder) -> PipelineLayout:
     """Return the layout of a chain cut at `ends`, from 0 to the length of the chain."""
     return _layout(tuple(ends), model.layers, model.prediction_layers)
+
+
+def begins(model: Decoder) -> NDArray[np.bool_]:
+    """Return whether a stage may begin at each place of the chain, bool [layers + 3]: no layer sees
+    keys that an indexer on another stage chose (`experimental_attention_variant_module_specs.py` of
+    `megatron.core` 0.19.0: `_validate_dsa_index_share_pipeline_split`)."""
+    follows = model.sparse.follows(model.layers) if model.shares_keys and model.sparse else ()
+    found = np.ones(model.layers + 3, np.bool_)
+    found[1 : 1 + len(follows)] = np.logical_not(follows)
+    return found
+
+
+def nearest_beginnings(ends: Sequence[int], model: Decoder) -> tuple[int, ...]:
+    """Return the ends of stages, each moved to the nearest place where one may begin; empty: there
+    are too few of them."""
+    places = np.flatnonzero(begins(model))[1:-1]
+    found: list[int] = []
+    for number, end in enumerate(ends[1:-1]):
+        left = len(ends) - 3 - number
+        free = places[places > (found[-1] if found else 0)]
+        free = free[: free.size - left]
+        if not free.size:
+            return ()
+        found.append(int(free[np.abs(free - end).argmin()]))
+    return (ends[0], *found, ends[-1])
+
+
+def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
+    """Return a layout of so many stages with layers in all; if they are too few, with the embedding
+    and the output alone in the first and the last one."""
+    if stages > model.layers:
+        return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
+    even = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+    if not model.shares_keys:
+        return even
+    return layout_of(nearest_beginnings(ends_of(even), model) or ends_of(even), model)
 
 
 @lru_cache(maxsize=4096)  # thousands of jobs of a search have the same few layouts

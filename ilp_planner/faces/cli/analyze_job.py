@@ -38,7 +38,6 @@ from ilp_planner.specs.layer_kinds import DENSE
 from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
-    balanced_layout,
     even_layout,
     read_layout,
     write_layout,
@@ -272,13 +271,17 @@ def _completed(
                 f"{devices.name} ({devices.gpu_architecture.name})"
             )
     stages = pp * asked["virtual"]
-    if asked["layout"] is None and model.layers % stages and pp > 1 and stages <= model.layers:
-        layout = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
-        said |= {"layout": write_layout(layout), "virtual": 1}
-        notes.append(
-            f"--layout is not given: {said['layout']} is assumed, as {model.layers} layers are no "
-            f"multiple of {stages} stages"
-        )
+    why = f"{model.layers} layers are no multiple of {stages} stages"
+    if (
+        model.shares_keys
+    ):  # as far as there are such layers; stages that begin elsewhere are refused
+        why = "stages begin with layers that have an indexer, where there are enough"
+    uneven = model.layers % stages or model.shares_keys
+    if asked["layout"] is None and uneven and pp > 1 and stages <= model.layers:
+        from ilp_planner.costs.training.job import plain_layout
+
+        said |= {"layout": write_layout(plain_layout(model, stages)), "virtual": 1}
+        notes.append(f"--layout is not given: {said['layout']} is assumed, as {why}")
     return asked | said, tuple(notes)
 
 

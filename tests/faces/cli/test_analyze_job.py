@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.analysis.devices import Devices
 from ilp_planner.base.errors import UsageError
+from ilp_planner.costs.training.job import begins
 from ilp_planner.faces.cli.analyze_job import UNSAID, job_of_options
+from ilp_planner.settings.rules import check_sparse
 
 few = st.sampled_from
 ASKED: dict[str, Any] = {
@@ -98,3 +100,15 @@ def test_what_would_do_does(chosen: dict[str, Any]) -> None:
 def test_a_repair_of_two_options() -> None:
     with pytest.raises(UsageError, match=r"^--tp: found 6, .*; --tp 4 --world-size 8 would do$"):
         job_of_options({**ASKED, "tp": 6, "dp": 2, "world_size": 12}, Devices())
+
+
+@pytest.mark.parametrize("pp", range(2, 20))
+@pytest.mark.parametrize("virtual", [1, 2])
+def test_assumed_stages_begin_with_a_layer_that_has_an_indexer(pp: int, virtual: int) -> None:
+    asked = {**ASKED, "model": "glm5.2", "pp": pp, "dp": 1, "virtual": virtual, "recompute": None}
+    job, _, notes = job_of_options(asked, Devices())
+    enough = pp * virtual < begins(job.model).sum() - 1  # but the output and the end
+    broken = [one for one in check_sparse(job) if "begins with" in str(one)]
+    assert bool(broken) == (not enough)
+    assert (job.pp, job.virtual, job.pipeline.layers) == (pp, virtual, job.model.layers)
+    assert any("layers that have an indexer" in note for note in notes)

@@ -9,7 +9,7 @@ from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.analysis.fit.needs import Site
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.base.library import library_files
-from ilp_planner.costs.training.job import ends_of
+from ilp_planner.costs.training.job import begins, ends_of, plain_layout
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.inputs.constraints import constraints_of
@@ -17,8 +17,6 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.settings.rules import check_sparse
-from ilp_planner.spaces.training.enumerate.keeping import begins
-from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.independent_costs import uncounted
 from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.decoder import SparseAttention, as_decoder

@@ -1,5 +1,5 @@
-"""Kept stages of saved plans: their rank, and the cuts that leave them so; and the layers that a
-stage may begin with."""
+"""Kept stages of saved plans: their rank, and the cuts that leave them so and begin stages where
+the model lets them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.training.job import seats_of, spread
+from ilp_planner.costs.training.job import begins, seats_of, spread
 from ilp_planner.costs.training.memory import Fits
 from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.specs.pipeline_layout import REMAINDERS
@@ -24,36 +24,10 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import TrainingJob
 
 # Ranks, and the first and last element of their virtual stages.
 Kept = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-
-
-def begins(model: Decoder) -> NDArray[np.bool_]:
-    """Return whether a stage may begin at each place of the chain, bool [layers + 3]: no layer sees
-    keys that an indexer on another stage chose (`experimental_attention_variant_module_specs.py` of
-    `megatron.core` 0.19.0: `_validate_dsa_index_share_pipeline_split`)."""
-    follows = model.sparse.follows(model.layers) if model.shares_keys and model.sparse else ()
-    found = np.ones(model.layers + 3, np.bool_)
-    found[1 : 1 + len(follows)] = np.logical_not(follows)
-    return found
-
-
-def nearest_beginnings(ends: Sequence[int], model: Decoder) -> tuple[int, ...]:
-    """Return the ends of stages, each moved to the nearest place where one may begin; empty: there
-    are too few of them."""
-    places = np.flatnonzero(begins(model))[1:-1]
-    found: list[int] = []
-    for number, end in enumerate(ends[1:-1]):
-        left = len(ends) - 3 - number
-        free = places[places > (found[-1] if found else 0)]
-        free = free[: free.size - left]
-        if not free.size:
-            return ()
-        found.append(int(free[np.abs(free - end).argmin()]))
-    return (ends[0], *found, ends[-1])
 
 
 def rank_of(stage: KeptStage, cluster: ClusterSpec, d: MegatronDegrees) -> int | None:

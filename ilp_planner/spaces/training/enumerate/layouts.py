@@ -22,10 +22,10 @@ from ilp_planner.costs.training.job import ends_of, layout_of, spread
 from ilp_planner.costs.training.memory import layers_before
 from ilp_planner.job.memory import kept_bytes, stage_of_rank
 from ilp_planner.schedule.formulas import rank_of_stage
-from ilp_planner.spaces.training.enumerate.keeping import keeping, keeps, nearest_beginnings
+from ilp_planner.spaces.training.enumerate.keeping import keeping, keeps
 from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
-from ilp_planner.specs.pipeline_layout import ANYHOW, FIRST, LAST, balanced_layout
+from ilp_planner.specs.pipeline_layout import ANYHOW, FIRST, LAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.pipeline_layout import PipelineLayout
     from ilp_planner.specs.training import Recompute
 
@@ -237,17 +236,6 @@ def even_ends(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
         return ends
     every = layouts_of(part, variant)
     return ends if (every == np.array(ends)).all(axis=1).any() else ()
-
-
-def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
-    """Return a layout of so many stages with layers in all; if they are too few, with the embedding
-    and the output alone in the first and the last one."""
-    if stages > model.layers:
-        return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
-    even = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
-    if not model.shares_keys:
-        return even
-    return layout_of(nearest_beginnings(ends_of(even), model) or ends_of(even), model)
 
 
 def best_layout(

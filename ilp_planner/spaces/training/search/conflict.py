@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError, PlannerError
-from ilp_planner.costs.training.job import ends_of
+from ilp_planner.costs.training.job import ends_of, plain_layout
 from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
 from ilp_planner.settings.asked_layout import AskedLayout
 from ilp_planner.settings.domains import Numbers
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.keeping import keeps
-from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.enumerate.variants import (
     block_of,
     pipelines,

@@ -11,10 +11,10 @@ import numpy as np
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.base.units import format_bytes
-from ilp_planner.costs.training.job import virtual_sizes
+from ilp_planner.costs.training.job import nearest_beginnings, virtual_sizes
 from ilp_planner.spaces.training.costs import MegatronCosts
 from ilp_planner.spaces.training.enumerate.degrees import default_max_cp
-from ilp_planner.spaces.training.enumerate.keeping import keeps, nearest_beginnings
+from ilp_planner.spaces.training.enumerate.keeping import keeps
 from ilp_planner.spaces.training.enumerate.layouts import layouts_of
 from ilp_planner.spaces.training.enumerate.variants import leanest
 from ilp_planner.spaces.training.search.possible import all_that_decides, megatron_parts
