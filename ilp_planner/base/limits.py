@@ -68,7 +68,7 @@ MOST: Mapping[str, float] = {
         (DAYS, "days"),
         (PRICE, "price spot_price max_price_per_hour"),
         (TOKENS, "tokens"),
-        (MEMORY, "memory_limit max_memory device_memory headroom"),
+        (MEMORY, "memory_limit max_memory headroom"),
         (WHOLE, "train_samples lr_decay_samples lr_warmup_samples lr_wsd_decay_samples"),
         (WHOLE, "ddp_bucket_size refit_execution_batch_bytes rl_rollout_bank_max_bytes"),
         (WHOLE, "inference_dynamic_batching_vision_embedding_cache_max_bytes"),

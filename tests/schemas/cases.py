@@ -84,9 +84,9 @@ replan mine.json --without 1 --time-limit 0
 fit plan.json --tokens 1B
 fit plan.json --verdict
 fit llama3-8b --micro-batch-size 2 --pp 2 --sharding optimizer --global-batch-size 256 --cluster a100-4x8
-fit gpt3-1.3b --global-batch-size 8 --gpus 8xA100-40GB --device-memory 5GiB --time-limit 5
-fit llama3.2-1b --global-batch-size 8 --micro-batch-size 2 --gpus 2xA100-40GB --device-memory 14GiB
-fit llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --device-memory 2GiB --time-limit 2
+fit gpt3-1.3b --global-batch-size 8 --gpus 8xA100-40GB --memory-limit 5GiB --time-limit 5
+fit llama3.2-1b --global-batch-size 8 --micro-batch-size 2 --gpus 2xA100-40GB --memory-limit 14GiB
+fit llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --memory-limit 2GiB --time-limit 2
 sweep --model small.toml --cluster nodes.toml --vary global_batch=4,8 --vary tp=1,3 --objective time,price --price 2 --tokens 1T --output sweep.csv
 analyze two.json --cluster nodes.toml
 analyze llama3-8b --tp 2 --pp 2 --cp 2 --recompute selective --sequence-parallel

@@ -58,7 +58,7 @@ def refuse_of_jobs(asked: dict[str, Any]) -> None:
     ------
     UsageError: names the option.
     """
-    for name in ("cluster", "gpus", "device_memory", "stage", "all_groups"):
+    for name in ("cluster", "gpus", "memory_limit", "stage", "all_groups"):
         if asked[name] is not None and asked[name] is not False:
             raise UsageError(
                 f"{option_of(name)}: found a plan that no training job says, whose figures are "

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 OF_ANY = (
     "model", "megatron_args", "megatron_script", "set_values", "strict", "cluster", "gpus",
-    "device_memory", "world_size", "precision", "lengths", "batching",
+    "memory_limit", "world_size", "precision", "lengths", "batching",
 )  # fmt: skip
 # Parameters that say something of a job, and so go with --model only.
 OF_JOBS = tuple(field.name for field in fields(Job) if field.name not in OF_ANY)
@@ -69,7 +69,7 @@ def read_analysis(ctx: typer.Context, asked: dict[str, Any]) -> Analysis | Judge
 
     source = one_source(ctx, asked)
     spec = cluster_asked(asked)
-    limit, notes = device_memory(asked["device_memory"])
+    limit, notes = limit_and_remark(asked["memory_limit"])
     if source == "plan_file":
         return of_plan(asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"])
     devices = devices_of(spec, limit)
@@ -252,19 +252,19 @@ def refuse_kind(file: Path) -> None:
         )
 
 
-def device_memory(said: str | None) -> tuple[float | None, tuple[str, ...]]:
-    """Return the bytes in `--device-memory`, None if it is not given, and a remark on them: a card
+def limit_and_remark(said: str | None) -> tuple[float | None, tuple[str, ...]]:
+    """Return the bytes in `--memory-limit`, None if it is not given, and a remark on them: a card
     of binary units is sold by the name of decimal ones."""
     if said is None:
         return None, ()
-    memory = float(option_size("--device-memory", said))
+    memory = float(option_size("--memory-limit", said))
     match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgtp])b\s*", said, re.IGNORECASE)
     if match is None:
         return memory, ()
     number, prefix = match[1], match[2].upper()
     note = (
-        f"--device-memory {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
-        f"{number} {prefix}iB: --device-memory {number}{prefix}iB"
+        f"--memory-limit {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
+        f"{number} {prefix}iB: --memory-limit {number}{prefix}iB"
     )
     return memory, (note,)
 

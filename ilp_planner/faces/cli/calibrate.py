@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ilp_planner.base.errors import SpecError
-from ilp_planner.base.files import check_writable, read_document, write_text
+from ilp_planner.base.errors import SpecError, UsageError
+from ilp_planner.base.files import Document, check_writable, read_document, write_text
 from ilp_planner.base.library import find_spec
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.faces.cli import options as o
@@ -27,7 +27,8 @@ def calibrate(
             "milliseconds or tokens_per_second; also name, weight, gpus, device.",
         ),
     ],
-    cluster: Annotated[str, o.cluster_option(default=False)],
+    cluster: Annotated[str | None, o.cluster_option(default=False)] = None,
+    gpus: o.Gpus = None,
     output: Annotated[
         Path | None,
         o.shown("--output", "Where to save the cluster with its machine's constants.", "FILE"),
@@ -51,15 +52,21 @@ def calibrate(
     from ilp_planner.analysis.calibration.runs import read_runs
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
+    from ilp_planner.inputs.files import cluster_or_gpus
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.cluster_writer import with_machine
 
-    file = find_spec(cluster, "clusters")
+    named = cluster_or_gpus(cluster, gpus)
+    if named is None:
+        raise UsageError(
+            "--cluster: found none, expected the machine of the runs, as --cluster mine.toml or "
+            "--gpus 16xA100-80GB"
+        )
     if output is not None:
-        check_writable(output, [runs_file, file])
+        check_writable(output, [runs_file, Path(named)])
     names = list(dict.fromkeys(name.strip() for name in fit.split(",") if name.strip()))
     check_names(names)
-    document = read_document(file, SpecError)
+    document = cluster_document(named)
     spec = read_cluster(document)
     check_cluster(spec)
     found = calibrated(read_runs(runs_file, spec), spec, names)
@@ -70,6 +77,17 @@ def calibrate(
         print_json(calibration_object(found))
         return
     print_report(calibration_lines(found), constant_table(found), run_table(found))
+
+
+def cluster_document(named: str) -> Document:
+    """Return the file of a cluster, or the text of one for so many GPUs, all numbers written."""
+    from ilp_planner.inputs.files import find_cluster
+    from ilp_planner.specs.cluster_writer import cluster_text
+    from ilp_planner.specs.gpu_cluster import is_gpus
+
+    if is_gpus(named):
+        return Document(named, cluster_text(find_cluster(named)))
+    return read_document(find_spec(named, "clusters"), SpecError)
 
 
 def constant_table(found: "Calibration") -> Table:

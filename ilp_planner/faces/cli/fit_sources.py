@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.analysis.devices import devices_of
 from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
-from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
+from ilp_planner.faces.cli.analyze_sources import (
+    cluster_asked,
+    limit_and_remark,
+    one_source,
+    said_job,
+)
 from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.formats.megatron.changes import LineChange, as_said, job_change, line_change
 from ilp_planner.formats.megatron.values import SHARDS
@@ -89,7 +94,7 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     """
     source = one_source(ctx, asked)
     spec = cluster_asked(asked)
-    limit, notes = device_memory(asked["device_memory"])
+    limit, notes = limit_and_remark(asked["memory_limit"])
     if source == "plan_file":
         return _of_plan(asked, spec, limit, notes)
     if spec is None:

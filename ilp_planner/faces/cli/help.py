@@ -94,7 +94,7 @@ EXAMPLES = {
         ("ilp-plan fit run.sh --cluster a100-4x8", "a launch script: read, never run"),
         ("ilp-plan fit run.sh --cluster a100-4x8 -- 7B 4", "with the script's own arguments"),
         ("ilp-plan fit nanotron.yaml --gpus 8xH100", "another system's configuration"),
-        ("ilp-plan fit plan.json --device-memory 64GiB", "what would make a saved plan fit"),
+        ("ilp-plan fit plan.json --memory-limit 64GiB", "what would make a saved plan fit"),
         ("ilp-plan fit llama3-8b --sharding optimizer --cluster a100-4x8", ""),
     ),
     "why": (

@@ -76,10 +76,10 @@ class Job:
     )
     cluster: Annotated[str | None, o.cluster_option(default=False, section=ABOUT)] = None
     gpus: Annotated[str | None, o.gpus_option(ABOUT)] = None
-    device_memory: Annotated[
+    memory_limit: Annotated[
         str | None,
         about(
-            "--device-memory",
+            "--memory-limit",
             "Memory of a device, as 80GiB; a card sold as 80 GB has that.",
             "SIZE",
         ),

@@ -72,6 +72,7 @@ COMMANDS = {
 }
 GROUP = "profile"  # of commands
 REPLACED = {"--tie": "--prefer-plain"}  # options of before
+RENAMED = {"device-memory": "memory-limit"}  # options of before that mean the same
 # Command -> the class in faces/cli/options.py of how its words are taken, if it is of its own.
 CLASSES = {
     **dict.fromkeys(("solve", "size", "import"), "ManyNumbers"),
@@ -95,7 +96,10 @@ def _made(first: str, following: tuple[str, ...]) -> Any:
     app = typer.Typer(
         name="ilp-plan",
         cls=Group,
-        context_settings={"help_option_names": HELP},
+        context_settings={
+            "help_option_names": HELP,
+            "token_normalize_func": lambda name: RENAMED.get(name, name),
+        },
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="The fastest distributed-training plan, with a proof of how far from the best it can "

@@ -34,11 +34,12 @@ def replan(
         str | None,
         o.problem(
             "--cluster",
-            "Another cluster to train on, by its name or file, or so many GPUs as 24xA100-40GB; "
-            "as many of its nodes as are like those of before are the same machines.",
+            "Another cluster to train on, by its name or file; as many of its nodes as are like "
+            "those of before are the same machines.",
             "CLUSTER",
         ),
     ] = None,
+    gpus: o.Gpus = None,
     global_batch: Annotated[
         int | None,
         o.number(PROBLEM, "--global-batch-size", "Samples per iteration.", "as before"),
@@ -85,6 +86,7 @@ def replan(
     from ilp_planner.faces.cli.terminal import finish
     from ilp_planner.faces.report.console import tell_of_compiling
     from ilp_planner.faces.report.live import Progress
+    from ilp_planner.inputs.files import cluster_or_gpus
 
     if not 0 <= slack < 1:
         raise UsageError(f"--slack: found {slack}, expected a fraction from 0 to below 1")
@@ -92,7 +94,8 @@ def replan(
     check_outputs(outputs, plan_file)
     limits = solve_limits(time_limit, 0.0, None, workers, seed)
     deadline = limits.deadline(ctx.obj)
-    changes = Changes(demands=demands, cluster=cluster or "", global_batch=global_batch)
+    named = cluster_or_gpus(cluster, gpus)
+    changes = Changes(demands=demands, cluster=named or "", global_batch=global_batch)
     case = read_case(plan_file, limits.workers, accept_changed=accept_changed)
     if not as_json:
         tell_of_compiling()

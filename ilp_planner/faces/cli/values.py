@@ -57,11 +57,6 @@ def option_seconds(option: str, text: str) -> float:
         ) from None
 
 
-def memory_limit(text: str | None) -> float | None:
-    """Return the bytes of `--memory-limit`, as `option_size` does."""
-    return None if text is None else float(option_size("--memory-limit", text))
-
-
 def memory_to_hold(text: str | None) -> float:
     """Return the bytes of `--max-memory`; inf if it says nothing.
 

@@ -302,7 +302,7 @@ def _fit_lines(analysis: Analysis) -> list[tuple[str, str]]:
     many, fullest, verdict = len(needs) > 1, analysis.fullest, analysis.verdict
     if verdict is None:
         where = f"stage {fullest}" if many else "every GPU"
-        text = f"{format_bytes(needs[fullest])} ({where}); --device-memory or --cluster tells"
+        text = f"{format_bytes(needs[fullest])} ({where}); --memory-limit or --cluster tells"
         return [("needs", f"{text} whether it fits")]
     limits = [analysis.limit_of(r) or 0.0 for r in range(len(needs))]
     left = [limit - need for limit, need in zip(limits, needs, strict=True)]

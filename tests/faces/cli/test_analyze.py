@@ -51,7 +51,7 @@ def value_of(done: Done) -> dict[str, Any]:
 
 
 def test_options_of_a_job(ilp_plan: Command) -> None:
-    done = ilp_plan("analyze", *JOB, "--global-batch-size", "64", "--device-memory", "32GiB")
+    done = ilp_plan("analyze", *JOB, "--global-batch-size", "64", "--memory-limit", "32GiB")
     assert done.code == 0
     assert done.err == ""
     assert "16 = tp 2 x pp 2 x cp 1 x dp 4, 8 per node" in done.out
@@ -292,7 +292,7 @@ def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> 
         ("--ep 2", "--ep: found 2, expected a model with experts; 1 would do"),
         ("--recompute none --recompute-layers 2",
          "--recompute-layers: found --recompute none, expected full"),
-        ("--device-memory 80", "--device-memory must have a unit"),
+        ("--memory-limit 80", "--memory-limit must have a unit"),
         ("--stage 1", "--stage: found 1, expected one of 0 to 0"),
         ("--distributed-optimizer --sharding gradients",
          "--distributed-optimizer: found --sharding gradients too"),
@@ -357,7 +357,7 @@ def test_a_large_job_in_a_process_of_its_own_loads_nothing_heavy() -> None:
     any."""
     words = [
         "analyze --model llama3-405b --tp 8 --pp 16 --dp 128 --layout Et*7|(t*8|)*14t*7L",
-        "--global-batch-size 2048 --sequence-parallel --distributed-optimizer --device-memory 80GB",
+        "--global-batch-size 2048 --sequence-parallel --distributed-optimizer --memory-limit 80GB",
     ]
     code = (
         "import sys; from ilp_planner.faces.cli.main import run; "
@@ -379,10 +379,10 @@ def test_a_large_job_in_a_process_of_its_own_loads_nothing_heavy() -> None:
 
 
 def test_a_card_is_sold_with_the_name_of_decimal_units(ilp_plan: Command) -> None:
-    job = ("analyze", "--model", "gpt3-1.3b", "--device-memory")
+    job = ("analyze", "--model", "gpt3-1.3b", "--memory-limit")
     done = ilp_plan(*job, "80GB")
-    assert "--device-memory 80GB is 74.51 GiB; a card sold as 80 GB has 80 GiB" in done.out
-    assert "--device-memory 80GiB" in done.out
+    assert "--memory-limit 80GB is 74.51 GiB; a card sold as 80 GB has 80 GiB" in done.out
+    assert "--memory-limit 80GiB" in done.out
     assert "a card sold" not in ilp_plan(*job, "80GiB").out
 
 

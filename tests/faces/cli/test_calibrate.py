@@ -59,6 +59,27 @@ def test_a_calibrated_cluster_gets_the_same_machine_again(ilp_plan: Command, run
 
 
 @pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("named", ["--gpus", "--cluster"])
+def test_so_many_gpus_become_a_cluster_file(ilp_plan: Command, named: str) -> None:
+    fitted = ("--fit", "sustained", "--output", "ours.toml")
+    done = ilp_plan("calibrate", "runs.csv", named, "8xH100", *fitted)
+    assert done.code == 0, done.err
+    written = read_cluster(Path("ours.toml"))
+    assert written.name == "8xH100-80GB"
+    assert written.device_count == 8
+    (device,) = written.device_types.values()
+    assert device.machine.runs == 6
+    assert device.memory == read_cluster(Path("mine.toml")).device_types["H100"].memory
+
+
+@pytest.mark.usefixtures("runs")
+def test_no_cluster_is_one_line(ilp_plan: Command) -> None:
+    done = ilp_plan("calibrate", "runs.csv")
+    assert done.code == 2
+    assert done.err.startswith("ilp-plan: --cluster: found none, expected the machine of the runs")
+
+
+@pytest.mark.usefixtures("runs")
 def test_json(ilp_plan: Command) -> None:
     value = json.loads(ilp_plan(*BASE, "--fit", "sustained", "--json").out)
     assert [c["name"] for c in value["constants"] if c["fitted"]] == ["sustained"]

@@ -163,7 +163,7 @@ def test_plans_on_every_gpu_are_saved_read_checked_shown_and_exported(
     right("gpus", name)
     right("why", plan)
     right("compare", plan, f"{name}-1.json")
-    limits = ("--global-batch-size", 16, "--device-memory", "2GiB", "--time-limit", 2)
+    limits = ("--global-batch-size", 16, "--memory-limit", "2GiB", "--time-limit", 2)
     answer("fit", f"{precision}.toml", "--gpus", gpus, *limits)
     assert "megatron" in check_exports(plan, TARGETS)
     assert name in json.loads(Path(plan).read_text())["inputs"]["cluster"]["text"]

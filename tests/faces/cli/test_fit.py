@@ -24,7 +24,7 @@ SCRIPT = f"""\
 torchrun --nproc_per_node 4 --nnodes 1 pretrain_gpt.py {LINE}
 """
 A100 = ["--gpus", "4xA100-80GB"]
-FEW = ["--device-memory", "2GiB", "--time-limit", "0.5"]
+FEW = ["--memory-limit", "2GiB", "--time-limit", "0.5"]
 KEYS = {
     "schema", "version", "model", "fits", "verdict", "gpus", "parallelism", "decides", "notes",
     "seconds", "throughput", "expected_error", "expected_interval",
@@ -43,7 +43,7 @@ def script(folder: Path) -> Path:
 
 
 def test_a_script_that_does_not_fit(ilp_plan: Command, script: Path) -> None:
-    done = ilp_plan("fit", script, *A100, "--device-memory", "40GiB")
+    done = ilp_plan("fit", script, *A100, "--memory-limit", "40GiB")
     assert done.code == 0, done.err
     verdict, holds, takes, *rest = done.out.splitlines()
     assert re.match(r"DOES NOT FIT +\S+ GiB of 40\.00 GiB of \S+ on every GPU: ", verdict)
@@ -59,7 +59,7 @@ def test_a_script_that_does_not_fit(ilp_plan: Command, script: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_offered_fits_when_it_is_done(ilp_plan: Command, script: Path) -> None:
-    memory = ["--device-memory", "40GiB"]
+    memory = ["--memory-limit", "40GiB"]
     found = json.loads(ilp_plan("fit", script, *A100, *memory, "--json").out)
     assert set(found) == KEYS
     assert not found["fits"]
@@ -105,7 +105,7 @@ def test_where_nothing_fits_for_programs(ilp_plan: Command, script: Path) -> Non
     assert found["free"]["impossible"]
     assert found["free"]["bound"] is None
     memory = f"{found['enough']['memory'] / 2**30 + 0.01:.2f}GiB"
-    found = json.loads(ilp_plan("fit", script, *A100, "--device-memory", memory, "--json").out)
+    found = json.loads(ilp_plan("fit", script, *A100, "--memory-limit", memory, "--json").out)
     assert found["changes"] or found["free"]["change"]
 
 
@@ -144,7 +144,7 @@ def test_a_saved_plan_by_the_rules_of_its_training_system(
     done = ilp_plan("solve", *job, "--runtime", runtime, "--output", "plan.json")
     assert done.code == 0, done.err
     assert ilp_plan("fit", "plan.json", "--verdict").out.startswith(("FITS", "MAY NOT FIT"))
-    done = ilp_plan("fit", "plan.json", "--device-memory", "24GiB", "--top", "20")
+    done = ilp_plan("fit", "plan.json", "--memory-limit", "24GiB", "--top", "20")
     assert done.out.startswith("DOES NOT FIT"), done.err
     assert re.search(words, done.out, re.MULTILINE), done.out
 
@@ -237,7 +237,7 @@ def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command
         said = [word for option in way for word in option.split() if word != "on"]
         again = ilp_plan("fit", *words, *said, "--recompute", "full", "--verdict")
         assert again.out.startswith("FITS")
-    lora = ["--lora", "16", "--device-memory", "12GiB"]
+    lora = ["--lora", "16", "--memory-limit", "12GiB"]
     done = ilp_plan("fit", *words, "--time-limit", "0.5", *lora)
     assert "else    --qlora on --fused-loss liger fits" in done.out
 

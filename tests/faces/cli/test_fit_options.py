@@ -210,9 +210,7 @@ def test_a_layout_is_dealt_to_as_many_ranks_as_are_said(
 ) -> None:
     layers = 32 if model == "llama3-8b" else 16
     text = write_layout(balanced_layout(layers, stages))
-    gpus = (
-        ["--device-memory", "80GiB"] if command == "analyze" else ["--gpus", f"{8 * stages}xH100"]
-    )
+    gpus = ["--memory-limit", "80GiB"] if command == "analyze" else ["--gpus", f"{8 * stages}xH100"]
     words = [command, model, *gpus, "--layout", text, *["--verdict"] * (command == "fit")]
     possible = [ranks for ranks in divisors(stages) if ranks > 1]
     for asked, found in (([], "none"), (["--pp", "1"], "1")):
@@ -264,10 +262,10 @@ def test_attention_is_what_the_gpus_have(ilp_plan: Command) -> None:
 
 # Jobs with more than Megatron-LM's arguments say, and memory for half of each.
 MORE_THAN_ARGUMENTS = {
-    "adapters": ("llama3.2-1b", "--lora", "8", "--device-memory", "9GiB"),
-    "frozen layers": ("llama3.2-1b", "--freeze", "layers:0-7", "--device-memory", "16GiB"),
-    "an encoder": ("qwen2-vl-2b", "--image-size", "448", "--device-memory", "36GiB"),
-    "documents": ("llama3.2-1b", "--lengths", "lengths.csv", "--device-memory", "20GiB"),
+    "adapters": ("llama3.2-1b", "--lora", "8", "--memory-limit", "9GiB"),
+    "frozen layers": ("llama3.2-1b", "--freeze", "layers:0-7", "--memory-limit", "16GiB"),
+    "an encoder": ("qwen2-vl-2b", "--image-size", "448", "--memory-limit", "36GiB"),
+    "documents": ("llama3.2-1b", "--lengths", "lengths.csv", "--memory-limit", "20GiB"),
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ilp_planner.faces.cli.foreign import OF_INPUTS, PARALLEL, own_option, systems
-from ilp_planner.faces.cli.main import command_line
+from ilp_planner.faces.cli.main import RENAMED, command_line
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.settings.domains import CLOSED
 from ilp_planner.settings.table import SETTINGS
@@ -79,3 +79,16 @@ def test_the_message_names_the_option(ilp_plan: Command, word: str, option: str)
 def test_other_words_are_left_alone(ilp_plan: Command, word: str) -> None:
     assert own_option(word, ALL["solve"]) == ("", "")
     assert "expected --" not in ilp_plan("solve", "llama3-8b", word, "2").err
+
+
+@pytest.mark.parametrize("command", ["fit", "analyze", "solve", "size"])
+@pytest.mark.parametrize("former", sorted(RENAMED))
+def test_a_renamed_option_is_taken_by_both_names(
+    ilp_plan: Command, command: str, former: str
+) -> None:
+    job = ("llama3.2-1b", "--gpus", "8xA100-40GB", f"--{former}")
+    of_before = ilp_plan(command, *job, "40")
+    now = ilp_plan(command, *job[:-1], f"--{RENAMED[former]}", "40")
+    assert of_before.code == now.code == 2
+    assert of_before.err == now.err
+    assert f"--{RENAMED[former]} must have a unit" in now.err

@@ -95,7 +95,7 @@ def test_operators_are_prepared_in_threads(ilp_plan: Command, operators: list[st
 
 
 @pytest.mark.parametrize(
-    "option", ["--cluster=pair.toml", "--device-memory=1GiB", "--stage=0", "--all-groups"]
+    "option", ["--cluster=pair.toml", "--memory-limit=1GiB", "--stage=0", "--all-groups"]
 )
 def test_a_plan_of_operators_has_its_own_figures(
     ilp_plan: Command, saved: Path, option: str

@@ -29,7 +29,6 @@ OF_SEARCHES = {
     "max_tp": "a job has its degree",
     "max_cp": "a job has its degree",
     "max_stage_nodes": "a job has its stages",
-    "memory_limit": "--device-memory says it",
     "experiment": "jobs have no measured profile",
     "hidden": "the model says it",
     "vocabulary": "the model says it",

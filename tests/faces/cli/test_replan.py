@@ -111,6 +111,12 @@ def test_another_cluster_has_the_machines_of_before_and_others(
     assert value["fastest"]["checkpoint_bytes"] == 0.0
 
 
+@pytest.mark.parametrize("named", ["--cluster", "--gpus"])
+def test_other_gpus_are_a_cluster_as_well(ilp_plan: Command, plan: Path, named: str) -> None:
+    value = asked(ilp_plan, named, "8xA100-40GB")
+    assert {*value["fastest"]["machines"]} == {"another machine"}
+
+
 def test_without_time_there_is_no_plan(ilp_plan: Command, plan: Path) -> None:
     done = ilp_plan("replan", "plan.json", "--without", "node1", "--time-limit", "0")
     assert done.code == 4

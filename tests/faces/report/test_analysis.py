@@ -81,7 +81,7 @@ def test_what_is_in_it() -> None:
 
 
 def test_verdict() -> None:
-    assert "--device-memory or --cluster tells whether it fits" in text()
+    assert "--memory-limit or --cluster tells whether it fits" in text()
     assert re.search(r"^FITS +\S+ \S+ of 80\.00 GiB of toy", text(limit=80 * 2.0**30), re.M)
     most = max(rank.needed for rank in analyze(JOB).ranks)
     near = text(limit=most - 2.0**20)
