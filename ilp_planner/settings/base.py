@@ -78,14 +78,12 @@ class Change(NamedTuple):
 class JobOption(NamedTuple):
     """The option of `analyze` and `fit` that says a setting of one job, with the name of its row.
 
-    field: of `Settings`, whose value it has; empty: the choice's value, by `words` if there are
-    any. unsaid: its value where it is not given. others: further ones that are tried then, if
-    Megatron-LM refuses the job. of_experts, of_encoders: it goes with these alone. degree: the
-    option that has to be above 1.
+    field: of `Settings`, whose value it has; empty: the choice's value. unsaid: its value where it
+    is not given. others: further ones that are tried then, if Megatron-LM refuses the job.
+    of_experts, of_encoders: it goes with these alone. degree: the option that has to be above 1.
     """
 
     field: str = ""
-    words: Mapping[Any, str] = MappingProxyType({})
     unsaid: Any = None
     others: Change | None = None
     of_experts: bool = False
@@ -133,7 +131,8 @@ class Setting(NamedTuple):
     its value, where nothing is said of it beside other values than the first one. learns: it
     changes what is trained or its arithmetic: searches have no other value than the user's.
     lighter: those that need less memory, for a training that fits nowhere. also: arguments of
-    Megatron-LM that say it with others, and what people call it.
+    Megatron-LM that say it with others, and what people call it. alone: the value of the option
+    without one; empty: it has one always.
     """
 
     name: str
@@ -161,6 +160,7 @@ class Setting(NamedTuple):
     learns: bool = False
     lighter: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    alone: str = ""
 
     @property
     def of_jobs(self) -> JobOption | None:

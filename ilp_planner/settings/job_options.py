@@ -21,7 +21,7 @@ JOB_OPTIONS: Mapping[str, JobOption] = {
     row.name: option for row in SETTINGS if (option := row.of_jobs)
 }
 CHOSEN = {
-    name: (choice, option.words)
+    name: choice
     for name, option in JOB_OPTIONS.items()
     if (choice := BY_NAME[name].choice) and not option.field
 }
@@ -46,9 +46,9 @@ def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
         if option.field
     }
     settings = with_fields(settings, fields)
-    for name, (choice, words) in CHOSEN.items():
+    for name, choice in CHOSEN.items():
         unsaid, value = JOB_OPTIONS[name].unsaid, asked[name]
-        value = words[value] if words else value if value == unsaid else _one(name, str(value))
+        value = value if value == unsaid else _one(name, str(value))
         written = choice.write(settings, value)
         if written is None or (written.optimizer.of_matrices and written.precision != "bf16"):
             needs = choice.needs
@@ -61,7 +61,7 @@ def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
 
 def uncounted_in(settings: Settings) -> Iterator[str]:
     """Yield a note on every value of a choice that is not counted whole."""
-    for name, (choice, _) in CHOSEN.items():
+    for name, choice in CHOSEN.items():
         value = choice.read(settings)
         if what := choice.uncounted.get(value):
             yield f"{name.replace('_', ' ')} {value}: not counted: {what}"
@@ -70,7 +70,7 @@ def uncounted_in(settings: Settings) -> Iterator[str]:
 def idle_in(settings: Settings, asked: Mapping[str, Any], *, replicated: bool) -> Iterator[str]:
     """Yield a note on every option that decides nothing in a job. replicated: several ranks have
     the same parameters."""
-    for name, (choice, _) in CHOSEN.items():
+    for name, choice in CHOSEN.items():
         said = asked[name] is not None and (value := choice.read(settings)) != choice.read(
             Settings()
         )
@@ -91,19 +91,13 @@ def _one(name: str, value: Any) -> Any:
 
 def changed_options(settings: Settings) -> dict[str, Any]:
     """Return the values of the options for settings that `fit` changes."""
-    found = {name: value_of(name, settings) for name in CHANGED}
-    for name in CHOSEN.keys() & found.keys():
-        words = CHOSEN[name][1]
-        found[name] = next(
-            (said for said, word in words.items() if word == found[name]), found[name]
-        )
-    return found
+    return {name: value_of(name, settings) for name in CHANGED}
 
 
 def value_of(name: str, settings: Settings) -> Any:
     """Return the value of one of `JOB_OPTIONS` in settings, in the words of searches."""
     if name in CHOSEN:
-        return CHOSEN[name][0].read(settings)
+        return CHOSEN[name].read(settings)
     return attrgetter(JOB_OPTIONS[name].field)(settings)
 
 

@@ -698,7 +698,8 @@ SETTINGS = (
             Key(TUNERS, "kernels.fused_loss"),
             Key(TUNERS, "kernels.loss_kernel"),
         ),
-        job_option=JobOption(words={False: "none", True: "native"}),
+        job_option=JobOption(unsaid="none"),
+        alone="native",
     ),
     Setting(
         "fused_dropout",
@@ -818,6 +819,7 @@ SETTINGS = (
         "Whether messages of tensor parallelism travel while products run (Megatron-LM's "
         f"--tp-comm-overlap, torchtitan's async tensor parallelism): {ON_SWITCH}.",
         "SWITCH",
+        alone="on",
         title="overlap of tensor parallelism",
         fields=("settings.overlap_tensor",),
         remark=(
@@ -852,6 +854,7 @@ SETTINGS = (
         "Whether tokens travel to experts and back while another micro-batch computes "
         f"(--overlap-moe-expert-parallel-comm): {ON_SWITCH}.",
         "SWITCH",
+        alone="on",
         title="overlap of expert parallelism",
         fields=("settings.overlap_experts",),
         remark=(
@@ -1063,6 +1066,7 @@ SETTINGS = (
         "fp8-current or mxfp8, as Megatron-Bridge can (fp8_dot_product_attention): "
         f"{ON_SWITCH}.",
         "SWITCH",
+        alone="on",
         title="attention in 8 bits",
         fields=(FP8_FIELD,),
         remark="by cuDNN, where devices have it; by Megatron-Bridge alone; changes the arithmetic",
@@ -1184,6 +1188,7 @@ SETTINGS = (
         "Whether Muon's buffers have a part for the whole matrices of each rank "
         "(--no-use-layer-wise-param-layout for off): on, off or both; on without this option.",
         "SWITCH",
+        alone="on",
         title="Muon's buffers packed",
         fields=("settings.optimizer.packed",),
         remark="off: every rank sums all gradients, and buffers have no room to spare",
@@ -1264,6 +1269,7 @@ SETTINGS = (
         "Whether one kernel puts tokens in the order of experts (--moe-permute-fusion): "
         f"{ON_SWITCH}.",
         "SWITCH",
+        alone="on",
         title="fused permutation of tokens",
         fields=("settings.kernels.fused_permute",),
         remark="needs Transformer Engine 2.1",
@@ -1294,6 +1300,7 @@ SETTINGS = (
         "Whether torch.compile compiles layers and the loss, as torchtitan can: "
         f"{ON_SWITCH}, but for async tensor parallelism (--tensor-overlap on).",
         "SWITCH",
+        alone="on",
         only={"on": "torchtitan"},
         also=("torch_compile",),
         title="compiled layers",
@@ -1317,6 +1324,7 @@ SETTINGS = (
         "Whether the last pipeline rank computes weight gradients of the output layer after its "
         f"last micro-batch (--defer-embedding-wgrad-compute): {ON_SWITCH}.",
         "SWITCH",
+        alone="on",
         title="deferred gradients of the output layer",
         fields=("settings.kernels.deferred_output",),
         remark="in a pipeline; the memory of the deferred products is counted, the hidden time not",
@@ -1465,6 +1473,7 @@ SETTINGS = (
         "Whether the parameters beside adapters are kept in 4 bits (QLoRA: NF4 with double "
         f"quantisation, of the layers' products): {ON_SWITCH}.",
         "SWITCH",
+        alone="on",
         only={"on": "torchtitan"},
         beside=BESIDE,
         title="base in 4 bits",
@@ -1479,7 +1488,7 @@ SETTINGS = (
         lighter=("on",),
         choice=values.QLORA,
         keys=(Key(TUNERS, "tuning.base"),),
-        job_option=JobOption(unsaid="off", words={False: "off", True: "on"}),
+        job_option=JobOption(unsaid="off"),
     ),
     Setting(
         "adapters",

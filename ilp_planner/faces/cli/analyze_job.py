@@ -259,7 +259,7 @@ def _completed(
         said["recompute"] = (
             "selective" if asked["recompute_modules"] else "full" if full else "none"
         )
-    if asked["lora"] is None and (asked["qlora"] or asked["lora_targets"]):
+    if asked["lora"] is None and (asked["qlora"] == "on" or asked["lora_targets"]):
         said["lora"] = int(USUAL_RANK)
         notes.append(f"--lora is not given: adapters of rank {USUAL_RANK} are assumed")
     if asked["attention"] is None:
@@ -429,13 +429,16 @@ def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Sett
         kernels=kernels,
     )
     settings = with_options(settings, asked | {"sharding": sharding})
-    return replace(settings, tuning=_tuned(settings.tuning))
+    return replace(settings, tuning=_tuned(settings))
 
 
-def _tuned(tuning: Tuning) -> Tuning:
-    """Return a tuning as PEFT has it, if it is in its names or in 4 bits, else Megatron-Bridge."""
-    by_peft = tuning.base or any(name not in BRIDGE_NAMES for name in tuning.targets)
-    return tuned(tuning, *((PEFT_TARGETS, "fp32") if by_peft else (BRIDGE_TARGETS, "")))
+def _tuned(settings: Settings) -> Tuning:
+    """Return a tuning as PEFT has it, if it is in its names or beside a setting that Megatron-LM
+    has not, as 4 bits; else as Megatron-Bridge has it."""
+    named = any(name not in BRIDGE_NAMES for name in settings.tuning.targets)
+    by_peft = named or of_others(settings)
+    own = (PEFT_TARGETS, "fp32") if by_peft else (BRIDGE_TARGETS, "")
+    return tuned(settings.tuning, *own)
 
 
 def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:

@@ -368,10 +368,8 @@ def option_change(
 def _value(name: str, asked: Any) -> Any:
     """Return the value of an option that is said, or not, of a setting in the words of searches."""
     from ilp_planner.settings.job_options import JOB_OPTIONS
-    from ilp_planner.settings.table import BY_NAME
 
-    own = name in JOB_OPTIONS and not BY_NAME[name].job_option
-    return JOB_OPTIONS[name].unsaid if own and asked is None else asked
+    return JOB_OPTIONS[name].unsaid if name in JOB_OPTIONS and asked is None else asked
 
 
 def _values(job: TrainingJob) -> dict[str, Any]:

@@ -9,18 +9,22 @@ import inspect
 import os
 import re
 import textwrap
+from difflib import get_close_matches
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ilp_planner.inputs.table import PEERS
+from ilp_planner.settings.domains import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HELP = ["-h", "--help"]
 LONG = 400  # letters of a command's first sentence, which is shown whole
+ALIKE = 0.75  # of a mistyped value and the right one, by difflib
 COLUMN = 26  # where the texts of a section begin at most; a longer name has a line of its own
 # The sections of options beside those of the table of inputs; the last ones come last.
 CONSTRAINTS = "Constraints"
@@ -197,7 +201,12 @@ EXAMPLES = {
 
 
 class Command(TyperCommand):
-    """A command with sections and examples in its help."""
+    """A command with sections and examples in its help; options of settings that may be said alone
+    have the value of their row then."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Write the values out that options said alone have: `--qlora` is `--qlora on`."""
+        return list(super().parse_args(ctx, [*with_values(args)]))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
@@ -208,6 +217,23 @@ class Group(TyperGroup):
     """A group of commands, likewise."""
 
     format_help = Command.format_help
+
+
+def with_values(args: Sequence[str]) -> Iterator[str]:
+    """Yield words, and behind an option of a setting that no value follows the row's own."""
+    from ilp_planner.settings.table import SETTINGS
+
+    rows = {f"--{row.name.replace('_', '-')}": row for row in SETTINGS if row.alone}
+    after = args.index("--") if "--" in args else len(args)
+    for word, following in zip_longest(args, args[1:], fillvalue=""):
+        yield word
+        row = rows.get(word) if after > 0 else None
+        after -= 1
+        if row and not any(
+            get_close_matches(one, (*row.domain.values, BOTH), 1, ALIKE)
+            for one in following.split(",")
+        ):
+            yield row.alone
 
 
 def help_text(command: Any, ctx: Any, width: int) -> str:

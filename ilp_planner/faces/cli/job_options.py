@@ -203,7 +203,15 @@ class Job:
         Literal["p2p", "all_gather", "a2a"] | None,
         kernel("--cp-comm", "Of attention over --cp.", default="p2p"),
     ] = None
-    fused_loss: Annotated[bool, kernel("--fused-loss", "Cross-entropy as one kernel.")] = False
+    fused_loss: Annotated[
+        str | None,
+        kernel(
+            "--fused-loss",
+            "Cross-entropy as one kernel: native, liger or none; native without a value.",
+            "KERNEL",
+            default="none",
+        ),
+    ] = None
     grouped_experts: Annotated[
         bool, kernel("--grouped-experts", "All experts of a GPU in one kernel.")
     ] = False
@@ -224,8 +232,14 @@ class Job:
         tuning("--lora-dropout", "Of the adapters' inputs.", "N", default="0", min=0.0, max=0.9),
     ] = None
     qlora: Annotated[
-        bool, tuning("--qlora", "Parameters beside adapters are kept in 4 bits (NF4).")
-    ] = False
+        str | None,
+        tuning(
+            "--qlora",
+            "Parameters beside adapters are kept in 4 bits (NF4): on or off; on without a value.",
+            "SWITCH",
+            default="off",
+        ),
+    ] = None
     freeze: Annotated[
         str | None,
         tuning("--freeze", "Parts that are not trained, as embedding,layers:0-27.", "PARTS"),

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from ilp_planner.faces.cli.foreign import OF_INPUTS, PARALLEL, own_option, systems
+from ilp_planner.faces.cli.help import with_values
 from ilp_planner.faces.cli.main import RENAMED, command_line
 from ilp_planner.faces.cli.wording import option_of
-from ilp_planner.settings.domains import CLOSED
+from ilp_planner.settings.base import Setting
+from ilp_planner.settings.domains import CLOSED, SWITCH
 from ilp_planner.settings.table import SETTINGS
 from tests.faces.cli.conftest import Done
 
@@ -79,6 +81,46 @@ def test_the_message_names_the_option(ilp_plan: Command, word: str, option: str)
 def test_other_words_are_left_alone(ilp_plan: Command, word: str) -> None:
     assert own_option(word, ALL["solve"]) == ("", "")
     assert "expected --" not in ilp_plan("solve", "llama3-8b", word, "2").err
+
+
+ALONE = [row for row in SETTINGS if row.alone]
+
+
+@pytest.mark.parametrize("row", ALONE, ids=lambda row: row.name)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_said_alone_has_the_value_of_its_row(command: str, row: Setting) -> None:
+    option = option_of(row.name)
+    assert option in ALL[command]
+    assert row.alone in row.domain.values
+    for more in ([], ["--tp", "2"], ["llama3.2-1b"]):
+        assert [*with_values([option, *more])] == [option, row.alone, *more]
+    for value in (*row.domain.values, ",".join(row.domain.values), "both", f"{row.alone}x"):
+        assert [*with_values([option, value])] == [option, value]
+    assert [*with_values(["--", option])] == ["--", option]  # of a launch script
+
+
+def test_settings_that_are_on_or_off_may_be_said_alone() -> None:
+    on_or_off = {row.name for row in SETTINGS if row.domain.values == SWITCH and row.help}
+    assert on_or_off <= {row.name for row in ALONE}
+
+
+@pytest.mark.parametrize("option", ["--qlora", "--fused-loss"])
+def test_one_command_takes_what_the_other_says(ilp_plan: Command, option: str) -> None:
+    job = ("llama3.2-1b", "--gpus", "1xH100", "--global-batch-size", "8", "--lora", "8")
+    (row,) = (row for row in ALONE if option_of(row.name) == option)
+    alone = ilp_plan("fit", *job, option, "--verdict")
+    assert alone.code == 0, alone.err
+    assert ilp_plan("fit", *job, option, row.alone, "--verdict").out == alone.out
+    off = next(value for value in row.domain.values if value in ("off", "none"))
+    nothing = ilp_plan("fit", *job, "--verdict").out
+    assert ilp_plan("fit", *job, option, off, "--verdict").out == nothing != alone.out
+
+
+def test_adapters_beside_a_setting_of_others_are_named_as_they_name_them(ilp_plan: Command) -> None:
+    job = ("llama3.2-1b", "--gpus", "1xH100", "--global-batch-size", "8", "--lora", "8")
+    done = ilp_plan("fit", *job, "--fused-loss", "liger", "--verdict")
+    assert "judged as torchtitan" in done.out
+    assert "its times are not known" not in done.out
 
 
 @pytest.mark.parametrize("command", ["fit", "analyze", "solve", "size"])
