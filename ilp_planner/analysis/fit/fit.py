@@ -21,12 +21,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations, takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.settings import settings_of
 from ilp_planner.analysis.fit.trained import TrainedSo, trained_otherwise
+from ilp_planner.base.children import cores
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.base.team import Team
 from ilp_planner.costs.training.job import plain_layout
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
@@ -38,7 +41,7 @@ from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
 from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ilp_planner.analysis.fit.judge import Judge, Judged
     from ilp_planner.analysis.fit.settings import Variable
@@ -185,24 +188,47 @@ class Changes:
                 self.try_job((*already, setting.name), draft.job())
 
     def pairs(self, start: Draft) -> None:
-        """Try every job with two settings changed."""
+        """Try every job with two settings changed; all cores judge them."""
+        jobs: dict[tuple[str, ...], list[TrainingJob]] = {}
         for one, other in combinations(self._settings, 2):
-            for draft in _with(start, one):
-                for both in _with(draft, other):
-                    self.try_job((one.name, other.name), both.job())
+            drafts = (both for draft in _with(start, one) for both in _with(draft, other))
+            names: tuple[str, ...] = (one.name, other.name)
+            jobs.setdefault(names, [])
+            jobs[names] += (job for both in drafts if (job := self._new(names, both.job())))
+
+        def fastest(names: tuple[str, ...]) -> int | None:
+            return self._fastest(names, jobs[names])
+
+        with Team(fastest, cores()) as team:
+            team.begun = -math.inf  # at once
+            found = team.ask([(names[0], names) for names, own in jobs.items() if own])
+        for (names, own), place in zip(filter(itemgetter(1), jobs.items()), found, strict=True):
+            if place is not None:
+                self._fastest(names, [own[place]])
 
     def try_job(self, names: tuple[str, ...], job: TrainingJob | None) -> None:
         """Keep a job if it is the fastest so far with these settings changed."""
+        if new := self._new(names, job):
+            self._fastest(names, [new])
+
+    def _new(self, names: tuple[str, ...], job: TrainingJob | None) -> TrainingJob | None:
+        """Return a job that was not tried before, and count it; None for any other."""
         if job is None or job in self._seen:
-            return
+            return None
         self._seen.add(job)
         self.tried[len(names)] += 1
-        judged = self.judge.faster(job, self._least(names, len(names)))
-        if judged is None:
-            return
-        words = self.writer(job)
-        if words is not None:
-            self.best[names] = Change(settings=names, judged=judged, words=words)
+        return job
+
+    def _fastest(self, names: tuple[str, ...], jobs: Sequence[TrainingJob]) -> int | None:
+        """Keep the fastest of jobs with these settings changed, and return its place; None if no
+        job fits and is faster than what is kept of these settings."""
+        found = None
+        for place, job in enumerate(jobs):
+            judged = self.judge.faster(job, self._least(names, len(names)))
+            if judged is not None and (words := self.writer(job)) is not None:
+                self.best[names] = Change(settings=names, judged=judged, words=words)
+                found = place
+        return found
 
     def _least(self, names: tuple[str, ...], most: int) -> float:
         """Return the seconds of the kept change of these settings, or `most` of them."""

@@ -5,6 +5,7 @@ The judge of a job of options is another training system if Megatron-LM cannot t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,7 +154,7 @@ class Judge:
         if any(check_job(problem, job, runtime.violations)):
             return None
         ranks = costs.ranks_of_job(job, problem.cluster)
-        if ranks.least_work * job.micro_batches / job.pp >= within:
+        if within < math.inf and ranks.least_work * job.micro_batches / job.pp >= within:
             return None
         parts = costs.memory(job, problem.cluster)
         devices = smallest_devices(job, problem.cluster)

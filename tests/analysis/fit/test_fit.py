@@ -253,6 +253,17 @@ def single_changes(job: TrainingJob) -> Iterator[dict[str, tuple[str, ...]]]:
         yield {"--num-virtual-stages-per-pipeline-rank": (str(virtual),)}
 
 
+def test_the_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr("ilp_planner.analysis.fit.fit.cores", lambda count=count: count)
+        changes = fitted(llama_job(), 0.6)
+        found.append(replace(changes, free=None))  # it has a limit of time
+    assert found[0] == found[1]
+    assert found[0].pairs > 100
+    assert any(change.size == 2 for change in found[0].changes)
+
+
 def test_a_pair_that_is_no_faster_than_a_part_of_it_is_not_offered() -> None:
     found = fitted(llama_job(), 0.6)
     singles = {c.settings[0]: c.judged.seconds for c in found.changes if c.size == 1}

@@ -17,14 +17,20 @@ from ilp_planner.spaces.training.enumerate.degrees import default_max_cp
 from ilp_planner.spaces.training.enumerate.keeping import keeps
 from ilp_planner.spaces.training.enumerate.layouts import layouts_of
 from ilp_planner.spaces.training.enumerate.variants import leanest
-from ilp_planner.spaces.training.search.possible import all_that_decides, megatron_parts
+from ilp_planner.spaces.training.search.parts import MegatronPart
+from ilp_planner.spaces.training.search.possible import (
+    all_that_decides,
+    has_variant,
+    possible_choices,
+    possible_degrees,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
-    from ilp_planner.spaces.training.search.parts import MegatronPart
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
 
 SECONDS = 2.0  # of looking
 SPARE = 1.005  # on top of what would do: it is printed with two decimals
@@ -51,11 +57,32 @@ def least_share(problem: Problem[MegatronCosts]) -> float:
     InfeasibleError: no choice of degrees is possible.
     """
     deadline, least = Deadline(SECONDS), math.inf
-    for part in megatron_parts(problem, problem.costs):
+    for part in _lean_parts(problem):
         least = min(least, _needed(part))
         if not deadline.goon():
             break
     return least
+
+
+def _lean_parts(problem: Problem[MegatronCosts]) -> Iterator[MegatronPart]:
+    """Yield the parts with the fewest samples in a micro-batch, of those that are else alike: no
+    other keeps less. Where all devices are of one type, the order of ranks does not matter either.
+
+    Raises
+    ------
+    InfeasibleError: no choice of degrees is possible.
+    """
+    costs, alike = problem.costs, len(problem.cluster.type_names) == 1
+    fewest: dict[MegatronDegrees, MegatronDegrees] = {}
+    for degrees in possible_degrees(problem, costs):
+        key = degrees._replace(micro_batch=0, order=0 if alike else degrees.order)
+        if key not in fewest or degrees.micro_batch < fewest[key].micro_batch:
+            fewest[key] = degrees
+    for degrees in fewest.values():
+        for number in possible_choices(problem, costs, degrees):
+            part = MegatronPart(problem, costs, degrees._replace(choice=number))
+            if has_variant(part):
+                yield part
 
 
 def in_the_way(problem: Problem[MegatronCosts]) -> str:
@@ -90,10 +117,9 @@ def fits(problem: Problem[MegatronCosts], deadline: Deadline) -> bool:
         found: bool = known[key]
         return found
     try:
-        parts = megatron_parts(problem, problem.costs)
+        some = any(deadline.goon() and _fits(part) for part in _lean_parts(problem))
     except InfeasibleError:
-        parts = []
-    some = any(deadline.goon() and _fits(part) for part in parts)
+        some = False
     if deadline.goon():
         known[key] = some
     return some

@@ -201,10 +201,10 @@ def _possible(
         if numbers is None:
             numbers = chosen[alike] = tuple(possible_choices(problem, costs, degrees))
         every = ((n, MegatronPart(problem, costs, degrees._replace(choice=n))) for n in numbers)
-        yield degrees, numbers if always else tuple(n for n, part in every if _has_variant(part))
+        yield degrees, numbers if always else tuple(n for n, part in every if has_variant(part))
 
 
-def _has_variant(part: MegatronPart) -> bool:
+def has_variant(part: MegatronPart) -> bool:
     """Tell whether a part has any variant."""
     known, key = part.costs.known(part.problem.cluster), ("variant", *part.decisive)
     if key not in known:
