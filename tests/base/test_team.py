@@ -83,7 +83,7 @@ def test_an_error_here_leaves_no_answer_for_later() -> None:
 
     def answer(number: int) -> int:
         time.sleep(0.01)
-        if number == 5 and os.getpid() == HERE:
+        if number < 100 and os.getpid() == HERE:
             raise KeyboardInterrupt
         return number
 

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import signal
-from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.base import team
-from ilp_planner.base.team import Team
+from ilp_planner.base.team import Board, Team
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.training.search import plainer
@@ -30,15 +29,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 class Counted(Team[Question, Any]):
-    """A team that counts the questions that others were asked."""
+    """A team that counts the questions that others could take."""
 
     count = 0
 
-    def _send(self, number: int, waiting: list[deque[int]], *others: Any) -> None:
-        """Count, and send."""
-        before = sum(map(len, waiting))
-        super()._send(number, waiting, *others)
-        Counted.count += before - sum(map(len, waiting))
+    def _share(self, board: Board, *given: Any) -> None:
+        """Count, and share."""
+        Counted.count += len(given[1])
+        super()._share(board, *given)
 
 
 @pytest.fixture(autouse=True)
