@@ -10,6 +10,7 @@ part's bound only rises, so an interrupt loses nothing.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ilp_planner.optimize.bounds.resource_prices import SPLITS, Interval, Priced
 from ilp_planner.optimize.result import Ranked, Status, Stop
 from ilp_planner.optimize.search.climb import boxable, climb
 from ilp_planner.optimize.search.group_search import LABELS, GroupSearch, PartState, narrowed
+from ilp_planner.optimize.search.part_team import act_in
 from ilp_planner.optimize.solvers import registry
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ DIVES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Relative: how far above the bound to look for a first plan."""
 NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
+AT_ONCE = 4  # parts that are looked into at once, of those that are open
 
 
 def outline_parts(search: GroupSearch[Any]) -> None:
@@ -55,13 +58,14 @@ def outline_parts(search: GroupSearch[Any]) -> None:
     ------
     OutOfTimeError: the time is up.
     """
-    for state in sorted(search.states, key=lambda s: s.bound):
-        search.check_time()
-        if not search.closed(state):
-            choices = search.outline(state, search.objective)
-            many = choices is not None and choices.size > MANY
-            state.boxed = many and boxable(search, state)
-            search.forget_closed()
+    act_in(search, sorted(search.states, key=lambda s: s.bound), outline_one)
+
+
+def outline_one(search: GroupSearch[Any], state: PartState[Any]) -> None:
+    """Bound a part by its outline, and tell whether it is large."""
+    choices = search.outline(state, search.objective)
+    many = choices is not None and choices.size > MANY
+    state.boxed = many and boxable(search, state)
 
 
 def search_graphs(search: GroupSearch[Any]) -> None:
@@ -81,8 +85,7 @@ def search_graphs(search: GroupSearch[Any]) -> None:
         open_ones = [state for state in search.states if not search.closed(state)]
         if not open_ones:
             break
-        search.check_time()
-        advance(search, min(open_ones, key=lambda s: s.bound))
+        act_in(search, sorted(open_ones, key=lambda s: s.bound)[:AT_ONCE], advance)
 
 
 def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
@@ -141,13 +144,16 @@ def dive(search: GroupSearch[Any]) -> None:
         guess = base * (1 + slack)
         if guess >= search.objective or guess >= NEVER:
             return
-        for state in sorted(search.states, key=lambda s: s.bound):
-            if state.bound < guess and not search.closed(state):
-                search.check_time()
-                if not look_below(search, state, min(guess, search.objective), DIVE_WIDTH):
-                    state.boxed = boxable(search, state)
+        below = [state for state in search.states if state.bound < guess]
+        act_in(search, sorted(below, key=lambda s: s.bound), partial(dive_below, guess=guess))
         if search.objective <= guess or any(state.boxed for state in search.states):
             return
+
+
+def dive_below(search: GroupSearch[Any], state: PartState[Any], guess: float) -> None:
+    """Look for plans of a part below `guess` seconds, by few labels."""
+    if not look_below(search, state, min(guess, search.objective), DIVE_WIDTH):
+        state.boxed = boxable(search, state)
 
 
 def advance(search: GroupSearch[Any], state: PartState[Any]) -> None:
@@ -162,7 +168,7 @@ def advance(search: GroupSearch[Any], state: PartState[Any]) -> None:
             place_exactly(search, state)
         return
     # Without a plan there is nothing to be near to, and there may be none: look far soon.
-    step = STEP if search.plan is not None else STEP * 2**state.climbs
+    step = STEP if search.objective < math.inf else STEP * 2**state.climbs
     guess = state.bound * (1 + step)
     # A part without an outline has no bound yet, and ten percent above nothing is nothing.
     if state.bound <= 0 or guess * (1 + NEAR) >= search.objective:

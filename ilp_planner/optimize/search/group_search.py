@@ -53,6 +53,12 @@ class PartState(Generic[AnyPart]):
         if bound > self.bound:
             self.bound, self.source = bound, source
 
+    def learn(self, known: PartState[Any]) -> None:
+        """Take all that is known of the part by a later state of it."""
+        self.raise_bound(known.bound, known.source)
+        self.steps, self.climbs, self.boxed = known.steps, known.climbs, known.boxed
+        self.reach, self.done = known.reach, known.done
+
     def record(self) -> dict[str, Any]:
         """Return the record for a certificate."""
         bound = None if self.bound >= NEVER else self.bound
@@ -159,8 +165,12 @@ class GroupSearch(PartSearch[AnyGraphPart]):
     def forget_closed(self) -> None:
         """Free the tables of closed parts, but for that of the best plan."""
         for state in self.states:
-            if self.closed(state) and not (self.plan and state.part.holds(self.plan)):
+            if self.may_forget(state):
                 state.part.forget()
+
+    def may_forget(self, state: PartState[AnyGraphPart]) -> bool:
+        """Tell whether the tables of a part are of no use any more."""
+        return self.closed(state) and not (self.plan and state.part.holds(self.plan))
 
     def outline(self, state: PartState[AnyGraphPart], guess: float) -> NDArray[np.int64] | None:
         """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,

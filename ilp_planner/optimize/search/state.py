@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -89,6 +90,7 @@ class SearchState(ABC):
         self.limits, self.solver, self.progress, deadline = task
         self.exactly = dataclasses.replace(task.limits, gap=0.0)  # what is solved on the way
         self.deadline = deadline or task.limits.deadline()
+        self.begun = time.monotonic()
         self.plan: Plan[Any] | None = None
         self.evaluation: Evaluation | None = None
         self.objective = math.inf

@@ -248,6 +248,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         except OutOfTimeError:
             search.check_time()
         finally:
+            others.end()
             if others.plan is not None:
                 search.accept(others.plan)
 
