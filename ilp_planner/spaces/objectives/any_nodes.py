@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError, LackingError, UsageError, interruptible
 from ilp_planner.base.numerics import NEVER, PROVED
 from ilp_planner.base.resident import uncollected
+from ilp_planner.base.team import Team
 from ilp_planner.optimize.result import (
     ON_NODES,
     Aim,
@@ -46,7 +47,20 @@ SHARE = 0.25  # of the time that the plan took, for closing sets where there are
 LOOK = 0.5  # seconds in which a first plan is looked for on each set of whole kinds of nodes
 LOOKS = 0.2  # of the time there is, for all these looks
 LOOKED = 16  # sets of whole kinds that are looked at; of more, all nodes come first
+AT_ONCE = 8  # sets that are closed with one cutoff
+MANY = 2  # sets for each process, with which each is closed by one of them
+ONE_BY_ONE = ("auto", "dp")  # solvers that a process uses alone
 TRYING = 5.0  # seconds of looking for nodes on which what is asked for is possible
+
+
+class Closed(NamedTuple):
+    """What a search of a set has found, as `SetSearch` has it. better: there is a plan below the
+    cutoff."""
+
+    bound: float
+    source: str
+    records: list[dict[str, Any]]
+    better: bool
 
 
 def solve_on_any_nodes(
@@ -234,7 +248,7 @@ class AnyNodes:
             deadline = self.deadline.within(LOOKS * self.deadline.left)
             for one in looks:
                 if one.bound < self.cutoff and deadline.goon():
-                    self.search(one, deadline.within(moment), self.cutoff)
+                    self.search(one, self.task.limits, deadline.within(moment), self.cutoff)
         if self.cutoff < math.inf:
             return self.best, self.start_at(self.best)
         possible = (one for one in (self.whole, *self.sets) if one.problem() is not None)
@@ -282,11 +296,30 @@ class AnyNodes:
         most = ALWAYS if len(self.kinds) > 1 else EQUAL
         if len(self.sets) > most and not deadline.steady:
             deadline = deadline.within(SHARE * spent)
-        for one in left:
-            if not deadline.goon():
-                return
-            if not self.closed(one, cutoff):
-                self.search(one, deadline, cutoff, closing=cutoff < math.inf)
+        limits, workers = self.task.limits, 1
+        if self.task.solver in ONE_BY_ONE and len(left) >= MANY * limits.workers:
+            workers = limits.workers  # each set by one process
+            limits = replace(limits, workers=1)
+
+        def answer(asked: tuple[int, float]) -> Closed:
+            number, below = asked
+            one = self.sets[number].alone()
+            self.search(one, limits, deadline, below, closing=below < math.inf)
+            better = one.seconds < below
+            return Closed(one.bound, one.source, one.records, better)
+
+        with Team(answer, workers, heavy=True, begun=-math.inf) as team:
+            for first in range(0, len(left), AT_ONCE):
+                some = left[first : first + AT_ONCE]
+                if not deadline.goon():
+                    return
+                some = [one for one in some if not self.closed(one, cutoff)]
+                numbers = [self.sets.index(one) for one in some]
+                answers = team.ask([(number, (number, cutoff)) for number in numbers])
+                for one, found in zip(some, answers, strict=True):
+                    one.learn(found.bound, found.source, found.records)
+                    if found.better:  # the state of that search is wanted
+                        self.search(one, self.task.limits, deadline, cutoff, closing=True)
                 cutoff = self.cutoff
 
     @property
@@ -305,10 +338,16 @@ class AnyNodes:
         return one.bound >= min(cutoff, NEVER) * (1 - gap)
 
     def search(
-        self, one: SetSearch, deadline: Deadline, cutoff: float, *, closing: bool = False
+        self,
+        one: SetSearch,
+        limits: Limits,
+        deadline: Deadline,
+        cutoff: float,
+        *,
+        closing: bool = False,
     ) -> None:
         """Look for plans of a set that take less than `cutoff` seconds."""
-        limits = replace(self.task.limits, seconds=math.inf)
+        limits = replace(limits, seconds=math.inf)
         one.work(Task(limits, self.task.solver, None, deadline), cutoff, closing=closing)
 
     def interrupted(self, error: BaseException) -> Chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,19 @@ class SetSearch:
             self._learn(search, cutoff)
         if self.bound >= NEVER and len(self.nodes.nodes) == self.whole.cluster.node_count:
             self._reason = problem.space.explain(search)
+
+    def alone(self) -> SetSearch:
+        """Return a search of the same set that leaves this one as it is."""
+        one = copy.copy(self)
+        one.records = [*self.records]
+        return one
+
+    def learn(self, bound: float, source: str, records: list[dict[str, Any]]) -> None:
+        """Take the bounds of another search of this set."""
+        self.looked = True
+        if bound > self.bound:
+            self.bound, self.source = bound, source
+        self.records = records
 
     def _learn(self, search: SearchState, cutoff: float) -> None:
         """Take the results of a search, also of an interrupted one."""

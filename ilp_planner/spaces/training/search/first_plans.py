@@ -25,14 +25,14 @@ from ilp_planner.spaces.training.enumerate.variants import leanest, lightest
 from ilp_planner.spaces.training.search.possible import likely_degrees, plainest_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart
-    from ilp_planner.spaces.training.search.search import MegatronSearch
+    from ilp_planner.spaces.training.search.search import Looked, MegatronSearch
 
 FEW = 8  # choices of degrees that are not worth a choice among them
 LIKELY, RANKS = 16, 2  # groups of degrees that are looked at together; pipeline ranks of each
@@ -45,6 +45,7 @@ SOONEST = 12  # of the samples, in which any plan will do
 AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
 NEAREST = 12  # parts that are near to that of a plan
 POLISHED, TRIED = 40, 8  # parts in which less is computed again, and variants of each
+AT_ONCE = 12  # of these parts
 
 
 class Likely(NamedTuple):
@@ -192,22 +193,45 @@ def dive(
 
 
 def polish(search: MegatronSearch, numbers: Iterable[int]) -> None:
-    """Look in some parts for a plan with less recomputation, the fastest variants first: of each,
-    few are tried."""
-    for number in numbers:
-        if not search.goon():
-            return
-        bounds, _ = bounded_variants(search.parts[number], search.cutoff)
-        single = [variant for variant in bounds if variant.virtual == 1]
-        for variant in (
-            *heapq.nsmallest(TRIED, single, key=bounds.__getitem__),
-            *heapq.nsmallest(TRIED, bounds, key=bounds.__getitem__),
-        ):
-            before = search.cutoff
-            if bounds[variant] < before and (number, variant) not in search.done and search.goon():
-                search.work(number, variant)
-            if search.cutoff < before:
-                break
+    """Look in some parts for a plan with less recomputation: in several parts at once, in each up
+    to the best plan before."""
+    left = iter(numbers)
+    while (some := [*islice(left, AT_ONCE)]) and search.goon():
+        for number, looks in zip(some, search.ask_polished(some), strict=True):
+            for variant, looked in looks:
+                if (number, variant) not in search.done:
+                    search.take_look(number, variant, looked, search.cutoff)
+
+
+def polished(
+    search: MegatronSearch,
+    number: int,
+    cutoff: float,
+    turns: Mapping[Variant, int],
+    done: Collection[Variant],
+) -> list[tuple[Variant, Looked]]:
+    """Return what is found of variants of a part, the fastest ones first, until one has a plan
+    below the cutoff: few are tried. The search itself stays as it is.
+
+    turns: that variants had. done: the ones that are looked at no more.
+    """
+    bounds, _ = bounded_variants(search.parts[number], cutoff)
+    single = [variant for variant in bounds if variant.virtual == 1]
+    had, ended, found = Counter(turns), {*done}, []
+    for variant in (
+        *heapq.nsmallest(TRIED, single, key=bounds.__getitem__),
+        *heapq.nsmallest(TRIED, bounds, key=bounds.__getitem__),
+    ):
+        if variant in ended or not search.goon():
+            continue
+        looked = search.look(number, variant, cutoff, had[variant])
+        found.append((variant, looked))
+        if looked.best is not None and looked.best[1].value < cutoff:
+            break
+        had[variant] += 1
+        if search.ends(looked, had[variant], cutoff):
+            ended.add(variant)
+    return found
 
 
 def climb(search: MegatronSearch) -> None:

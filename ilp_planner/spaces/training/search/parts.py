@@ -382,6 +382,12 @@ class MegatronPart:
         """How many times the work of one micro-batch an iteration takes at least."""
         return fill_factor(self)
 
+    def share_fill(self, other: MegatronPart) -> None:
+        """Take the `fill_factor` of a part of the same problem that differs in settings alone."""
+        alike = self.degrees[:-1] == other.degrees[:-1]
+        if alike and self.settings.kernels == other.settings.kernels:
+            self.__dict__["fill_factor"] = other.fill_factor
+
     def least_bound(self) -> float:
         """Return a lower bound in seconds of the part's plans."""
         if not self.fits_at_all:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ilp_planner.base.deadline import no_limit
 from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.base.team import Team
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.degrees import megatron_space
 from ilp_planner.spaces.training.enumerate.keeping import rank_of
@@ -194,7 +196,7 @@ def _possible(
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
     always = always and not asked.schedule
-    chosen: dict[MegatronDegrees, tuple[int, ...]] = {}
+    chosen = {**_chosen(problem, costs)}
     for degrees in possible_degrees(problem, costs):
         alike = costs.runtime.alike(degrees)
         numbers = chosen.get(alike)
@@ -202,6 +204,45 @@ def _possible(
             numbers = chosen[alike] = tuple(possible_choices(problem, costs, degrees))
         every = ((n, MegatronPart(problem, costs, degrees._replace(choice=n))) for n in numbers)
         yield degrees, numbers if always else tuple(n for n, part in every if has_variant(part))
+
+
+def _chosen(
+    problem: Problem[MegatronCosts], costs: MegatronCosts
+) -> dict[MegatronDegrees, tuple[int, ...]]:
+    """Return the results of `possible_choices` that were found together, by what degrees have in
+    common."""
+    known, key = costs.own.on(problem.cluster), ("choices", *all_that_decides(problem, costs))
+    found: dict[MegatronDegrees, tuple[int, ...]] = known.setdefault(key, {})
+    return found
+
+
+def choose_together(
+    problem: Problem[MegatronCosts],
+    costs: MegatronCosts,
+    workers: int,
+    begun: float,
+    check_time: Callable[[], None] = no_limit,
+) -> None:
+    """Find the choices of settings of all degrees, in so many processes, and cache them.
+
+    begun: when the work began, by `time.monotonic`. check_time: called before each choice of
+    degrees; its exceptions end this.
+    """
+    chosen = _chosen(problem, costs)
+    unknown: dict[MegatronDegrees, MegatronDegrees] = {}
+    with suppress(InfeasibleError):  # which the list of parts says
+        for degrees in possible_degrees(problem, costs):
+            alike = costs.runtime.alike(degrees)
+            if alike not in chosen:
+                unknown.setdefault(alike, degrees)
+
+    def choose(degrees: MegatronDegrees) -> tuple[int, ...]:
+        check_time()
+        return tuple(possible_choices(problem, costs, degrees))
+
+    with Team(choose, workers, begun=begun) as team:
+        answers = team.ask([((one.tp, one.cp, one.ep), one) for one in unknown.values()])
+        chosen.update(zip(unknown, answers, strict=True))
 
 
 def has_variant(part: MegatronPart) -> bool:

@@ -52,10 +52,15 @@ from ilp_planner.spaces.training.search.first_plans import (
     likely_variants,
     look_at_likely,
     look_at_samples,
+    polished,
 )
 from ilp_planner.spaces.training.search.membership import variant_of
 from ilp_planner.spaces.training.search.plainer import answer as answer_plainer
-from ilp_planner.spaces.training.search.possible import megatron_parts, plainest_parts
+from ilp_planner.spaces.training.search.possible import (
+    choose_together,
+    megatron_parts,
+    plainest_parts,
+)
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
@@ -175,6 +180,15 @@ class Question(NamedTuple):
     turns: tuple[int, ...]
     cutoff: float
     behind: Mapping[int, Sequence[Variant]]
+
+
+class Polish(NamedTuple):
+    """A question for the variants of a part with little recomputation, as `polished` takes it."""
+
+    number: int
+    cutoff: float
+    turns: Mapping[Variant, int]
+    done: tuple[Variant, ...]
 
 
 class Looked(NamedTuple):
@@ -308,10 +322,14 @@ class MegatronSearch:
         whether there was time for all."""
         alike: dict[tuple[object, ...], list[int]] = {}
         room = self.cutoff * (1 - self.gap)
+        before: MegatronPart | None = None
         for number in numbers:
             if self.bounds[number] > self.floor:
                 continue
             part = self.parts[number]
+            if before is not None:
+                part.share_fill(before)
+            before = part
             least = part.earliest_bound(part.least_products())
             if least >= room:
                 self.take_arithmetic(number, least)
@@ -415,6 +433,23 @@ class MegatronSearch:
                 found[place] = one
         return found
 
+    def ask_polished(self, numbers: Sequence[int]) -> list[list[tuple[Variant, Looked]]]:
+        """Return what `polished` finds in parts, perhaps in other processes."""
+        turns: dict[int, dict[Variant, int]] = {number: {} for number in numbers}
+        done: dict[int, list[Variant]] = {number: [] for number in numbers}
+        for (number, variant), count in self.turns.items():
+            if number in turns:
+                turns[number][variant] = count
+        for number, variant in self.done:
+            if number in done:
+                done[number].append(variant)
+        asked = [Polish(n, self.cutoff, turns[n], tuple(done[n])) for n in numbers]
+        answers = self.team.ask([(self.family(one.number), one) for one in asked])
+        return [
+            self.answer(one) if own is None else own
+            for one, own in zip(asked, answers, strict=True)
+        ]
+
     def question(self, entries: Sequence[Entry]) -> Question:
         """Return what is to be asked of entries."""
         turns = [0 if e.variant is None else self.turns[e.number, e.variant] for e in entries]
@@ -432,9 +467,11 @@ class MegatronSearch:
         d = self.parts[number].degrees
         return d.tp, d.cp, d.ep, d.etp, d.micro_batch
 
-    def answer(self, question: Question) -> list[Any]:
+    def answer(self, question: Question | Polish) -> Any:
         """Answer a question, with None for what is left when the time is up. The search itself
         stays as it is."""
+        if isinstance(question, Polish):
+            return polished(self, *question)
         several: dict[int, list[Variant]] = {}
         for entry, turn in zip(question.entries, question.turns, strict=True):
             if entry.variant is not None and not turn:
@@ -545,12 +582,16 @@ class MegatronSearch:
                 self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
             cutoff = cut.value
-        ended = self.turns[key] == len(NEAR)
-        if looked.bound >= cutoff * (1 - ROUNDING) or ended or not self.goon():
+        if self.ends(looked, self.turns[key], cutoff) or not self.goon():
             self.close(number, variant, bound=looked.bound)
         elif number in self.opened:
             self.open[number][variant] = looked.bound
             self.settle(number)
+
+    @staticmethod
+    def ends(looked: Looked, turns: int, cutoff: float) -> bool:
+        """Tell whether a variant is looked at no more, after so many turns."""
+        return looked.bound >= cutoff * (1 - ROUNDING) or turns == len(NEAR)
 
     def any_layout(self, number: int, variant: Variant) -> AnyLayout:
         """Return the layouts of a variant that may have any, with their bounds."""
@@ -663,6 +704,10 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     started = search.from_an_end
     sampled = not (started or search.closing or search.listed) and scout(search)
+    workers = search.limits.workers if search.solver in ("auto", "dp") else 1
+    if workers > 1 and not search.listed:
+        problem = search.problem
+        choose_together(problem, problem.costs, workers, search.begun, search.check_time)
     states = search.states
     few = few_plans(parts_of(search))
     if few is not None:
@@ -679,11 +724,11 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
             told = time.monotonic()
 
     def answer(question: Any) -> Any:
-        if isinstance(question, Question):
+        if isinstance(question, (Question, Polish)):
             return engine.answer(question)
         return answer_plainer(search, question)
 
-    search.team = Team(answer, search.limits.workers if search.solver in ("auto", "dp") else 1)
+    search.team = Team(answer, workers, begun=search.begun)
     # The queue tells whether the gap is reached: asking the search is a walk over all parts.
     engine = MegatronSearch(
         parts_of(search),
