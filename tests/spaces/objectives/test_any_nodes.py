@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.base import team
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError, LackingError
 from ilp_planner.base.numerics import ROUNDING
@@ -345,3 +346,22 @@ def test_an_optimum_of_some_nodes_is_none_of_any(
     assert (result.status is Status.OPTIMAL) == proved
     assert result.stopped_by is (Stop.PROOF if proved else Stop.GAP)
     assert result.confirmed_by == ("cp-sat" if proved else "")
+
+
+@for_each("kind", [*KINDS])
+def test_sets_that_several_processes_close_have_the_same_bounds(kind: str) -> None:
+    """Each set is closed by one process, or all together close one after the other."""
+
+    def said(seed: int, workers: int) -> object:
+        chosen = found_of(KINDS[kind][0](seed), limits=replace(EXACTLY, workers=workers))
+        if chosen is None:
+            return None
+        aim = chosen.result.aim
+        sets = () if aim is None else tuple(replace(one, plan=None) for one in aim.sets)
+        return chosen.result.plan, chosen.result.objective, chosen.result.bound, sets
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(team, "HEAVY", 1)
+        patch.setattr("threading.active_count", lambda: 1)  # not those of the test runner
+        for seed in range(2):
+            assert said(seed, 1) == said(seed, 2)

@@ -7,6 +7,7 @@ comes last: a search knows the other rows before it cuts the layers into stages.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.schedule.formulas import DIVIDED
@@ -147,6 +148,7 @@ def traits_of(runtime: Runtime, job: TrainingJob) -> Traits:
     )
 
 
+@lru_cache(maxsize=2**16)  # parts that differ in batches alone have the same traits
 def grades(traits: Traits) -> tuple[int, ...]:
     """Return the numbers of a job in the order of `ORDER`."""
     return tuple(row.grade(traits) for row in ORDER)

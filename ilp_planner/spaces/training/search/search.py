@@ -174,12 +174,12 @@ class Entry(NamedTuple):
 
 class Question(NamedTuple):
     """What may be asked: the next thing to know of entries, as `MegatronSearch.answer` has it.
-    turns: of their variants. cutoff: in seconds. behind: variants that wait for them, by part."""
+    turns: of their variants. cutoff: in seconds. behind: the variants that wait for each."""
 
     entries: tuple[Entry, ...]
     turns: tuple[int, ...]
     cutoff: float
-    behind: Mapping[int, Sequence[Variant]]
+    behind: tuple[tuple[Variant, ...], ...]
 
 
 class Polish(NamedTuple):
@@ -194,11 +194,13 @@ class Polish(NamedTuple):
 class Looked(NamedTuple):
     """What was found of a variant. bound: of its plans, in seconds. best: the fastest cut below the
     cutoff, with the microbatch groups that it has. crowded: of the first look, as
-    `MegatronPart.crowded` has it."""
+    `MegatronPart.crowded` has it. behind: bounds of the variants that wait for it (`crowded_bound`),
+    in seconds."""
 
     bound: float
     best: tuple[Variant, Cut] | None = None
     crowded: Mapping[int, int] | None = None
+    behind: tuple[float, ...] = ()
 
 
 class MegatronSearch:
@@ -311,7 +313,7 @@ class MegatronSearch:
                     if (entry.number, entry.variant) not in self.done:
                         least = self.open[entry.number][entry.variant]
                         heapq.heappush(queue, entry._replace(bound=least))
-                    self.release(queue, entry)
+                    self.release(queue, entry, answer.behind)
             size = (
                 max(FIRST_BATCH, size // 2) if self.cutoff < before else min(2 * size, LAST_BATCH)
             )
@@ -384,14 +386,16 @@ class MegatronSearch:
             self.behind[number, first.variant] = others
         return found
 
-    def release(self, queue: list[Entry], entry: Entry) -> None:
-        """Let the variants have their turn that wait for this one."""
+    def release(self, queue: list[Entry], entry: Entry, known: Sequence[float] = ()) -> None:
+        """Let the variants have their turn that wait for this one. known: their `crowded_bound`, if
+        that is known."""
         number, part = entry.number, self.parts[entry.number]
         gone = []
-        for one in self.behind.pop((number, entry.variant), ()):
+        for place, one in enumerate(self.behind.pop((number, entry.variant), ())):
             if one.variant is None or (number, one.variant) in self.done:
                 continue
-            bound = max(one.bound, crowded_bound(part, one.variant))
+            crowded = known[place] if known else crowded_bound(part, one.variant)
+            bound = max(one.bound, crowded)
             if bound >= NEVER:
                 gone.append(one.variant)
                 continue
@@ -453,14 +457,14 @@ class MegatronSearch:
     def question(self, entries: Sequence[Entry]) -> Question:
         """Return what is to be asked of entries."""
         turns = [0 if e.variant is None else self.turns[e.number, e.variant] for e in entries]
-        behind: dict[int, list[Variant]] = {}
-        for entry, turn in zip(entries, turns, strict=True):
-            if entry.variant is not None and not turn:
-                waiting = self.behind.get((entry.number, entry.variant), ())
-                behind.setdefault(entry.number, []).extend(
-                    one.variant for one in waiting if one.variant is not None
-                )
+        behind = tuple(
+            tuple(one.variant for one in self.waiting(entry) if one.variant) for entry in entries
+        )
         return Question(tuple(entries), tuple(turns), self.cutoff, behind)
+
+    def waiting(self, entry: Entry) -> list[Entry]:
+        """Return the variants that wait for one: until it has had a turn."""
+        return self.behind.get((entry.number, entry.variant), []) if entry.variant else []
 
     def family(self, number: int) -> tuple[int, ...]:
         """Return what parts have in common that share most results."""
@@ -473,21 +477,25 @@ class MegatronSearch:
         if isinstance(question, Polish):
             return polished(self, *question)
         several: dict[int, list[Variant]] = {}
-        for entry, turn in zip(question.entries, question.turns, strict=True):
+        every = [*zip(question.entries, question.turns, question.behind, strict=True)]
+        for entry, turn, behind in every:
             if entry.variant is not None and not turn:
-                several.setdefault(entry.number, []).append(entry.variant)
+                several.setdefault(entry.number, []).extend((entry.variant, *behind))
         for number, variants in several.items() if self.goon() else ():
-            look_at_memory(self.parts[number], (*variants, *question.behind[number]))
+            look_at_memory(self.parts[number], variants)
         return [
-            self.known_of(entry, turn, question.cutoff) if self.goon() else None
-            for entry, turn in zip(question.entries, question.turns, strict=True)
+            self.known_of(entry, turn, question.cutoff, behind) if self.goon() else None
+            for entry, turn, behind in every
         ]
 
-    def known_of(self, entry: Entry, turn: int, cutoff: float) -> Any:
-        """Return the next thing to know of an entry."""
+    def known_of(
+        self, entry: Entry, turn: int, cutoff: float, behind: Sequence[Variant] = ()
+    ) -> Any:
+        """Return the next thing to know of an entry. behind: variants that wait for it."""
         part = self.parts[entry.number]
         if entry.variant is not None:
-            return self.look(entry.number, entry.variant, cutoff, turn)
+            looked = self.look(entry.number, entry.variant, cutoff, turn)
+            return looked._replace(behind=tuple(crowded_bound(part, one) for one in behind))
         if entry.place == BOUNDED:
             return bounded_variants(part, cutoff)
         if entry.place == TRIVIAL:
