@@ -5,8 +5,6 @@ A part is bounded by arithmetic, then by its variants; a variant by a lower boun
 for all cuts (`bounds.schedule`). Cuts that are near to that are simulated, and the best one under a
 formula, by dynamic programming or by the solver that was asked for. A variant with a bound below
 the best plan waits for its turn, and more of its cuts are simulated.
-
-Problems that leave next to nothing to choose: every plan is judged, and nothing is searched.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import heapq
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
@@ -23,7 +20,7 @@ from ilp_planner.base.team import Team, together
 from ilp_planner.costs.training.ranks import shared_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import LAYOUT
-from ilp_planner.optimize.result import ALL_JUDGED, Ranked, Stop
+from ilp_planner.optimize.result import Ranked, Stop
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, ROUNDING, best_spread
 from ilp_planner.spaces.training.bounds.variant import (
@@ -34,12 +31,13 @@ from ilp_planner.spaces.training.bounds.variant import (
     never_fits,
 )
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC
-from ilp_planner.spaces.training.enumerate.layouts import best_layout, layouts_of
+from ilp_planner.spaces.training.enumerate.layouts import best_layout
 from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch, CutTables, best_cut
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, whole_stages
-from ilp_planner.spaces.training.enumerate.variants import each_variant, in_turns, leanest
+from ilp_planner.spaces.training.enumerate.variants import in_turns, leanest
 from ilp_planner.spaces.training.search.any_layout import AnyLayout
 from ilp_planner.spaces.training.search.cut_graph import cut_graph, cut_of
+from ilp_planner.spaces.training.search.few import few_plans, judge_each
 from ilp_planner.spaces.training.search.first_plans import (
     CLOSE,
     DIVES,
@@ -71,65 +69,6 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.first_plans import Likely
     from ilp_planner.spaces.training.search.parts import MegatronPart
-
-
-# ---- few -----------------------------------------------------------------------------------------
-
-
-FEW = 8  # plans that are judged one by one
-
-
-def few_plans(parts: Sequence[MegatronPart]) -> list[GroupPlan] | None:
-    """Return the one plan of every part; None if a part has several, or there are many parts."""
-    if len(parts) > FEW or (parts and parts[0].problem.constraints.keep):
-        return None
-    found = []
-    for part in parts:
-        plan = _only_plan(part)
-        if plan is None:
-            return None
-        found.append(plan)
-    return found
-
-
-def _only_plan(part: MegatronPart) -> GroupPlan | None:
-    """Return the plan that is alone in its part; None if there are several."""
-    variants = tuple(islice(each_variant(part), 2))
-    if len(variants) != 1:
-        return None
-    turned = in_turns(part, variants[0])
-    if len(turned) != 1:
-        return None
-    (variant,) = turned
-    if part.spread(variant):  # any cuts between ranks
-        ends = (0, part.costs.model.layers + 2)
-        return part.group_plan(variant, ends) if part.degrees.pp == 1 else None
-    if part.problem.constraints.one_layout is None:
-        return None
-    layouts = layouts_of(part, variant)
-    return part.group_plan(variant, layouts[0].tolist()) if len(layouts) == 1 else None
-
-
-def judge_each(search: PartSearch[MegatronPart], plans: Sequence[GroupPlan]) -> Stop:
-    """Judge the plan of every part: the fastest that fits is the best, or none fits.
-
-    Raises
-    ------
-    SolverError: the judge finds one illegal for another reason than memory, or faster than a bound.
-    """
-    judged = []
-    for state, plan in zip(search.states, plans, strict=True):
-        if not search.goon():
-            return Stop.TIME
-        evaluation = evaluate(search.problem, plan)
-        judged.append((plan, evaluation))
-        if {violation.rule for violation in evaluation.violations} == {"memory"}:
-            state.raise_bound(NEVER, ALL_JUDGED)
-        else:
-            search.keep(plan, evaluation, state.bound)
-            state.raise_bound(evaluation.iteration_time, ALL_JUDGED)
-    search.judged = tuple(judged)
-    return Stop.PROOF
 
 
 # ---- search --------------------------------------------------------------------------------------
@@ -194,8 +133,7 @@ class Polish(NamedTuple):
 class Looked(NamedTuple):
     """What was found of a variant. bound: of its plans, in seconds. best: the fastest cut below the
     cutoff, with the microbatch groups that it has. crowded: of the first look, as
-    `MegatronPart.crowded` has it. behind: bounds of the variants that wait for it (`crowded_bound`),
-    in seconds."""
+    `MegatronPart.crowded` has it. behind: `crowded_bound` of the variants that wait for it."""
 
     bound: float
     best: tuple[Variant, Cut] | None = None

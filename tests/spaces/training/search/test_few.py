@@ -10,8 +10,8 @@ import pytest
 import ilp_planner as ilp
 from ilp_planner.optimize.result import ALL_JUDGED
 from ilp_planner.optimize.solvers.base import PREFER_PLAIN
+from ilp_planner.spaces.training.search.few import FEW, few_plans
 from ilp_planner.spaces.training.search.possible import megatron_parts
-from ilp_planner.spaces.training.search.search import FEW, few_plans
 
 ONE: dict[str, Any] = {
     "gpus": "8xH100",
