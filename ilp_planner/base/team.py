@@ -50,6 +50,10 @@ def together(keys: Sequence[Hashable], most: int) -> list[list[int]]:
     return [group for several in groups.values() for group in several]
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def may_fork() -> bool:
     """Tell whether this process may have processes of its own: those of others do not."""
     return not multiprocessing.current_process().daemon and threading.active_count() == 1
@@ -169,13 +173,21 @@ class Team(Generic[Question, Answer]):
         assert process.pid is not None
         return Worker(here, process, Watched(process.pid), number)
 
-    def ask(self, questions: Sequence[tuple[Hashable, Question]]) -> list[Answer]:
+    def ask(
+        self,
+        questions: Sequence[tuple[Hashable, Question]],
+        meanwhile: Callable[[], object] = _nothing,
+    ) -> list[Answer]:
         """Return the answers, in order.
 
+        Parameters
+        ----------
         questions: each after a key; those with equal keys go to the same process, which has cached
-        what they share, unless another one has nothing to do.
+            what they share, unless another one has nothing to do.
+        meanwhile: work of this process that comes before its own answers. Others answer already.
         """
         found: dict[int, Answer] = {}
+        act = iter([meanwhile])
         many, few = (HEAVY, HEAVY) if self.heavy else (MANY, FEW)
         if not self.workers:
             for place, (_, question) in enumerate(questions):
@@ -183,11 +195,13 @@ class Team(Generic[Question, Answer]):
                 if self.count > 1 and left >= many and time.monotonic() - self.begun > ALONE:
                     self._begin_all()
                     break
+                next(act, _nothing)()
                 found[place] = self.answer(question)
         for first in range(len(found), len(questions), MOST):
             some = range(first, min(first + MOST, len(questions)))
             if len(some) >= few and self.workers and self.board is not None:
-                self._share(self.board, questions, some, found)
+                self._share(self.board, questions, some, found, next(act, _nothing))
+        next(act, _nothing)()
         return [
             found[place] if place in found else self.answer(question)
             for place, (_, question) in enumerate(questions)
@@ -199,12 +213,14 @@ class Team(Generic[Question, Answer]):
         questions: Sequence[tuple[Hashable, Question]],
         places: Sequence[int],
         found: dict[int, Answer],
+        meanwhile: Callable[[], object],
     ) -> None:
         """Answer the questions at some places with all processes. Answers are missing that one has
         when it is ended."""
         runs = self._runs(questions, places)
         try:
             asked = self._send(board, questions, runs)
+            meanwhile()
             while (number := board.take(0)) is not None:
                 answers = {place: self.answer(questions[place][1]) for place in runs[number]}
                 self._take(0, answers, questions, found)

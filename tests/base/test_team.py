@@ -64,6 +64,23 @@ def test_every_question_has_its_answer_in_order(act: Callable[[], object], count
         team.end()
 
 
+@for_each("count", [1, 2, 3])
+@for_each("questions", [0, 1, 20])
+def test_other_work_is_done_once_and_first(count: int, questions: int) -> None:
+    did: list[int] = []
+
+    def answer(number: int) -> int:
+        assert os.getpid() != HERE or did == [1]
+        return number
+
+    with Team(answer, count) as team:
+        for _ in range(2):
+            did.clear()
+            asked = [(n % 3, n) for n in range(questions)]
+            assert team.ask(asked, lambda: did.append(1)) == [*range(questions)]
+            assert did == [1]
+
+
 def test_several_processes_answer() -> None:
     def answer(_: int) -> int:
         time.sleep(0.01)

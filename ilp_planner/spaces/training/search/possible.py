@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 FEW = 64  # parts of a problem that others remember
+MANY = 200  # degrees of which several processes find the choices of settings
 
 
 def megatron_parts(
@@ -220,12 +222,12 @@ def choose_together(
     problem: Problem[MegatronCosts],
     costs: MegatronCosts,
     workers: int,
-    begun: float,
+    meanwhile: Callable[[], object],
     check_time: Callable[[], None] = no_limit,
 ) -> None:
     """Find the choices of settings of all degrees, in so many processes, and cache them.
 
-    begun: when the work began, by `time.monotonic`. check_time: called before each choice of
+    meanwhile: work of this process that comes first. check_time: called before each choice of
     degrees; its exceptions end this.
     """
     chosen = _chosen(problem, costs)
@@ -240,8 +242,10 @@ def choose_together(
         check_time()
         return tuple(possible_choices(problem, costs, degrees))
 
-    with Team(choose, workers, begun=begun) as team:
-        answers = team.ask([((one.tp, one.cp, one.ep), one) for one in unknown.values()])
+    several = workers if len(unknown) >= MANY else 1
+    with Team(choose, several, begun=-math.inf) as team:
+        asked = [((one.tp, one.cp, one.ep), one) for one in unknown.values()]
+        answers = team.ask(asked, meanwhile)
         chosen.update(zip(unknown, answers, strict=True))
 
 

@@ -649,11 +649,17 @@ def look_at_usual_layouts(search: PartSearch[MegatronPart]) -> None:
 def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     started = search.from_an_end
-    sampled = not (started or search.closing or search.listed) and scout(search)
+    sampled = False
+
+    def look() -> None:
+        nonlocal sampled
+        sampled = not (started or search.closing or search.listed) and scout(search)
+
     workers = search.limits.workers if search.solver in ("auto", "dp") else 1
-    if workers > 1 and not search.listed:
-        problem = search.problem
-        choose_together(problem, problem.costs, workers, search.begun, search.check_time)
+    if workers == 1 or search.listed:
+        look()
+    else:
+        choose_together(search.problem, search.problem.costs, workers, look, search.check_time)
     states = search.states
     few = few_plans(parts_of(search))
     if few is not None:
