@@ -130,6 +130,11 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
 class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCosts, AnyGraphPart]):
     """Searched, proved and ranked by the general programs."""
 
+    @property
+    def threaded(self) -> bool:
+        """Several processes look into parts."""
+        return True
+
     @abstractmethod
     def parts(self, problem: Problem[AnyCosts]) -> list[AnyGraphPart]:
         """Return the parts of the space."""

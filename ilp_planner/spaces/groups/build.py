@@ -49,11 +49,6 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     noun = "layer-level plan"
     idles = True
 
-    @property
-    def threaded(self) -> bool:
-        """Boxes of a part are bounded in several threads."""
-        return True
-
     def parts(self, problem: Problem[GroupTables]) -> list[GroupPart]:
         """Return the parts of the space."""
         return [GroupPart(problem, batches) for batches in problem.micro_batches]

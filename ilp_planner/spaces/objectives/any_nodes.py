@@ -8,7 +8,10 @@ plan. A set with a faster plan takes the first one's place.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.deadline import Deadline
@@ -55,11 +58,12 @@ TRYING = 5.0  # seconds of looking for nodes on which what is asked for is possi
 
 class Closed(NamedTuple):
     """What a search of a set has found, as `SetSearch` has it. better: there is a plan below the
-    cutoff."""
+    cutoff, whose search is wanted."""
 
     bound: float
     source: str
     records: list[dict[str, Any]]
+    looked: bool
     better: bool
 
 
@@ -248,7 +252,7 @@ class AnyNodes:
             deadline = self.deadline.within(LOOKS * self.deadline.left)
             for one in looks:
                 if one.bound < self.cutoff and deadline.goon():
-                    self.search(one, self.task.limits, deadline.within(moment), self.cutoff)
+                    self.search(one, deadline.within(moment), self.cutoff)
         if self.cutoff < math.inf:
             return self.best, self.start_at(self.best)
         possible = (one for one in (self.whole, *self.sets) if one.problem() is not None)
@@ -296,31 +300,30 @@ class AnyNodes:
         most = ALWAYS if len(self.kinds) > 1 else EQUAL
         if len(self.sets) > most and not deadline.steady:
             deadline = deadline.within(SHARE * spent)
-        limits, workers = self.task.limits, 1
-        if self.task.solver in ONE_BY_ONE and len(left) >= MANY * limits.workers:
-            workers = limits.workers  # each set by one process
-            limits = replace(limits, workers=1)
-
-        def answer(asked: tuple[int, float]) -> Closed:
-            number, below = asked
-            one = self.sets[number].alone()
-            self.search(one, limits, deadline, below, closing=below < math.inf)
-            better = one.seconds < below
-            return Closed(one.bound, one.source, one.records, better)
-
-        with Team(answer, workers, heavy=True, begun=-math.inf) as team:
+        workers = self.task.limits.workers
+        apart = self.task.solver in ONE_BY_ONE and len(left) >= MANY * workers > MANY
+        begun = time.monotonic() - spent
+        with Team(partial(self.look, deadline), workers, heavy=True, begun=begun) as team:
             for first in range(0, len(left), AT_ONCE):
-                some = left[first : first + AT_ONCE]
+                some = [o for o in left[first : first + AT_ONCE] if not self.closed(o, cutoff)]
+                numbers = [self.sets.index(one) for one in some] if apart else []
+                found = team.ask([(number, (number, cutoff)) for number in numbers])
+                for one, known in zip_longest(some, found):
+                    if known is not None and known.looked:
+                        one.learn(known.bound, known.source, known.records)
+                    if (known is None or known.better) and deadline.goon():
+                        self.search(one, deadline, cutoff, closing=cutoff < math.inf)
                 if not deadline.goon():
                     return
-                some = [one for one in some if not self.closed(one, cutoff)]
-                numbers = [self.sets.index(one) for one in some]
-                answers = team.ask([(number, (number, cutoff)) for number in numbers])
-                for one, found in zip(some, answers, strict=True):
-                    one.learn(found.bound, found.source, found.records)
-                    if found.better:  # the state of that search is wanted
-                        self.search(one, self.task.limits, deadline, cutoff, closing=True)
                 cutoff = self.cutoff
+
+    def look(self, deadline: Deadline, asked: tuple[int, float]) -> Closed:
+        """Search a set by its number, up to a cutoff in seconds. The set itself stays as it is."""
+        number, cutoff = asked
+        one = self.sets[number].alone()
+        if deadline.goon():
+            self.search(one, deadline, cutoff, closing=cutoff < math.inf, workers=1)
+        return Closed(one.bound, one.source, one.records, one.looked, one.seconds < cutoff)
 
     @property
     def best(self) -> SetSearch:
@@ -340,14 +343,16 @@ class AnyNodes:
     def search(
         self,
         one: SetSearch,
-        limits: Limits,
         deadline: Deadline,
         cutoff: float,
         *,
         closing: bool = False,
+        workers: int | None = None,
     ) -> None:
-        """Look for plans of a set that take less than `cutoff` seconds."""
-        limits = replace(limits, seconds=math.inf)
+        """Look for plans of a set that take less than `cutoff` seconds; None: as many workers as
+        the search has."""
+        limits = self.task.limits
+        limits = replace(limits, seconds=math.inf, workers=workers or limits.workers)
         one.work(Task(limits, self.task.solver, None, deadline), cutoff, closing=closing)
 
     def interrupted(self, error: BaseException) -> Chosen:

@@ -362,6 +362,7 @@ def test_sets_that_several_processes_close_have_the_same_bounds(kind: str) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(team, "HEAVY", 1)
+        patch.setattr(team, "ALONE", -math.inf)
         patch.setattr("threading.active_count", lambda: 1)  # not those of the test runner
         for seed in range(2):
             assert said(seed, 1) == said(seed, 2)
