@@ -27,7 +27,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from functools import reduce
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from ilp_planner.costs.group_network import (
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration
-from ilp_planner.costs.layer_rows import LayerRows
+from ilp_planner.costs.layer_rows import Kept, LayerRows
 from ilp_planner.costs.layer_shares import (
     LAST,
     beyond_its_part,
@@ -187,6 +187,18 @@ def layer_costs(
     )
 
 
+MOST_KEPT = 20_000  # replicas of the stages whose judgements are kept
+
+
+class _Judged(NamedTuple):
+    """Judgements of stages on a cluster, by the stage, the next one and the micro-batches that it
+    holds; and results of `LayerCosts.peak_parts`."""
+
+    cluster: ClusterSpec
+    stages: Kept[StageCost]
+    peaks: Kept[tuple[float, float]]
+
+
 class LayerCosts(LayerRows):
     """The planner's predictions for mixed clusters (`GroupTables`).
 
@@ -227,6 +239,7 @@ class LayerCosts(LayerRows):
         self._seen: dict[object, object] = {}
         self._nonempty = np.triu(np.ones(self._gradients.shape, bool), 1)
         self._last: tuple[object, dict[object, Any]] = (None, {})
+        self._known: _Judged | None = None
 
     # ---- the optimiser's side -------------------------------------------------------------------
 
@@ -453,6 +466,14 @@ class LayerCosts(LayerRows):
 
     def peak_parts(self, stage: GroupStage, cluster: ClusterSpec) -> tuple[float, float]:
         """Return seconds of a stage's gradient reduction by itself and of its optimiser step."""
+        known = self._judged_on(cluster).peaks
+        found = known.get((stage,))
+        if found is None:
+            found = self._peak_parts(stage, cluster)
+            known.keep((stage,), found, len(stage.replicas))
+        return found
+
+    def _peak_parts(self, stage: GroupStage, cluster: ClusterSpec) -> tuple[float, float]:
         layers = slice(stage.start, stage.stop)
         kinds = {(name, r.tp) for r in stage.replicas for name in types_of(r, cluster)}
         steps = [
@@ -463,17 +484,32 @@ class LayerCosts(LayerRows):
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
 
     def _stages(self, plan: GroupPlan, cluster: ClusterSpec) -> tuple[StageCost, ...]:
-        """Judge the stages of a plan, at as many micro-batches in flight as it has."""
-        afters = [plan.stages[number + 1 :] for number in range(len(plan.stages))]
-        return tuple(
-            self._stage(stage, after, plan.schedule.in_flight(len(after)), cluster)
-            for stage, after in zip(plan.stages, afters, strict=True)
-        )
+        """Judge the stages of a plan, at as many micro-batches in flight as it has: each once, of
+        plans to look through that differ in few stages."""
+        known, schedule, found = self._judged_on(cluster).stages, plan.schedule, []
+        for number, stage in enumerate(plan.stages, 1):
+            after = plan.stages[number:]
+            in_flight = schedule.in_flight(len(after))
+            key = stage, after[:1], in_flight
+            cost = known.get(key)
+            if cost is None:
+                cost = self._stage(stage, after, in_flight, cluster)
+                known.keep(key, cost, len(stage.replicas))
+            found.append(cost)
+        return tuple(found)
+
+    def _judged_on(self, cluster: ClusterSpec) -> _Judged:
+        """Return the judgements of stages on a cluster: those on another one are forgotten."""
+        known = self._known
+        if known is None or known.cluster is not cluster:
+            known = self._known = _Judged(cluster, Kept(MOST_KEPT), Kept(MOST_KEPT))
+        return known
 
     def _stage(
         self, stage: GroupStage, after: tuple[GroupStage, ...], in_flight: int, cluster: ClusterSpec
     ) -> StageCost:
-        """Judge a stage; other costs of layers may judge it otherwise."""
+        """Judge a stage, by itself and the next one; other costs of layers may judge it
+        otherwise."""
         return stage_cost(self, stage, after, in_flight, cluster)
 
 

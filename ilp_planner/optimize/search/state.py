@@ -78,6 +78,7 @@ class SearchState(ABC):
     better one is of interest.
     from_an_end: it began with the plan of a search that came to its end, or with one like it.
     answered: a saved plan is the answer.
+    begun: when it began, by `time.monotonic`.
     judged: all plans of the space, if these are so few that each was judged. fastest: the fastest
     plan, if a plainer one was put in its place. team: processes that answer questions of this
     search until it ends (`end`), if it asks any.
