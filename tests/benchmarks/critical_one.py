@@ -1,104 +1,112 @@
-"""The critical path of one solve: the CPU seconds that it would take with a free core for each of
-its processes, whatever else the machine does.
+"""The seconds of one solve with a free core for each of its processes, whatever else the machine
+does.
 
-python -m tests.benchmarks.critical_one 2 llama3-70b --gpus 64xH100 --global-batch-size 512
+python -m tests.benchmarks.critical_one llama3-70b --gpus 64xH100 --global-batch-size 512
 
-The first number is `--workers`. A round is one list of questions to a team (`base/team`): it takes
-as long as the process with the most CPU seconds in it. What is outside of rounds is serial.
+One process answers all questions that a team (`base/team`) would share, and notes the CPU seconds
+of each. They are then divided over so many processes as a team does: the next run of questions goes
+to the first one that is free. Nothing is counted of tables that several processes make each by
+itself, nor of sending questions.
 """
 
-import collections
+import heapq
 import json
 import os
-import shutil
 import sys
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from ilp_planner.base.team import Team
+from ilp_planner.base import team
+from ilp_planner.base.team import SHARE, Team, together
 from ilp_planner.faces.cli import main as command
+
+CORES = (2, 4, 8)
 
 
 class Round(NamedTuple):
-    """A list of questions. began, ended: by `time.monotonic`. cpu: seconds of the process that
-    asks, without those of rounds inside. caller: the function that asks."""
+    """A list of questions that is shared.
 
-    began: float
-    ended: float
-    cpu: float
-    questions: int
-    caller: str
+    keys, each: of each question, and its CPU seconds. first: CPU seconds of other work that one
+    process does before. spent: CPU seconds of all. heavy: as a team has it.
+    """
+
+    keys: Sequence[Hashable]
+    each: Sequence[float]
+    first: float
+    spent: float
+    heavy: bool
+
+    def on(self, cores: int) -> float:
+        """Return the seconds on so many cores."""
+        most = 1 if self.heavy else max(1, len(self.each) // (SHARE * cores))
+        busy = [0.0] * (cores - 1) + [self.first]
+        for run in together(self.keys, most):
+            heapq.heapreplace(busy, busy[0] + sum(self.each[place] for place in run))
+        return max(busy) + max(0.0, self.spent - self.first - sum(self.each))
 
 
-def watch(folder: Path, rounds: list[Round]) -> None:
-    """Note all rounds, and in a file for each other process when it answered, and its CPU
-    seconds."""
-    here, ask, begin = os.getpid(), Team.ask, Team.__init__
+class Watched(Team[Any, Any]):
+    """A team of one process, which notes the rounds that more would share."""
 
-    def noted(own: Any, answer: Any, *given: Any, **said: Any) -> None:
-        def timed(question: Any) -> Any:
-            if os.getpid() == here:
-                return answer(question)
-            began, cpu = time.monotonic(), time.process_time()
-            found = answer(question)
-            with (folder / str(os.getpid())).open("a") as file:
-                file.write(json.dumps([began, time.process_time() - cpu]) + "\n")
-            return found
+    rounds: list[Round]
+    inside = False
 
-        begin(own, timed, *given, **said)
+    def __init__(self, answer: Callable[[Any], Any], count: int, **said: Any) -> None:
+        super().__init__(answer, 1, **said)
+        self.several, self.begins = count > 1, False
 
-    def asked(own: Any, questions: Any, *given: Any) -> Any:
-        began, cpu, inside = time.monotonic(), time.process_time(), len(rounds)
+    def ask(
+        self, questions: Sequence[tuple[Hashable, Any]], meanwhile: Callable[[], object] = list
+    ) -> list[Any]:
+        """Answer, and note the seconds."""
+        many, few = (2, 2) if self.heavy else (team.MANY, team.FEW)
+        self.begins |= len(questions) >= many and time.monotonic() - self.begun > team.ALONE
+        if Watched.inside or not self.several or not self.begins or len(questions) < few:
+            return super().ask(questions, meanwhile)
+        began, Watched.inside, each, found = time.process_time(), True, [], []
+        meanwhile()
+        first = time.process_time() - began
         try:
-            return ask(own, questions, *given)
+            for _, question in questions:
+                at = time.process_time()
+                found.append(self.answer(question))
+                each.append(time.process_time() - at)
         finally:
-            spent = time.process_time() - cpu - sum(one.cpu for one in rounds[inside:])
-            caller = sys._getframe(1).f_code.co_name
-            rounds.append(Round(began, time.monotonic(), spent, len(questions), caller))
+            Watched.inside = False
+        spent = time.process_time() - began
+        keys = [key for key, _ in questions]
+        Watched.rounds.append(Round(keys, each, first, spent, self.heavy))
+        return found
 
-    Team.__init__, Team.ask = noted, asked  # type: ignore[method-assign,assignment]
 
-
-def told(folder: Path, rounds: list[Round]) -> dict[str, Any]:
-    """Return the CPU seconds of all rounds, and of the critical path."""
-    others = [
-        [json.loads(line) for line in file.read_text().splitlines()] for file in folder.iterdir()
-    ]
-    by_caller: dict[str, list[float]] = collections.defaultdict(lambda: [0, 0.0, 0.0, 0.0])
-    for one in rounds:
-        each = [sum(cpu for at, cpu in own if one.began <= at < one.ended) for own in others]
-        row = (one.questions, one.cpu, sum(each), max(one.cpu, *each, 0.0))
-        by_caller[one.caller] = [a + b for a, b in zip(by_caller[one.caller], row, strict=True)]
-    serial = time.process_time() - sum(one.cpu for one in rounds)
-    names = ("questions", "asking_s", "others_s", "critical_s")
-    return {
-        "serial_s": round(serial, 3),
-        "critical_s": round(serial + sum(row[3] for row in by_caller.values()), 3),
-        "cpu_s": round(time.process_time() + sum(row[2] for row in by_caller.values()), 3),
-        "rounds": {
-            caller: dict(zip(names, (round(n, 3) for n in row), strict=True))
-            for caller, row in by_caller.items()
-        },
-    }
+def told() -> dict[str, float]:
+    """Return the seconds of all that was done, by the number of cores, and those that are never
+    shared."""
+    total, rounds = time.process_time(), Watched.rounds
+    alone = total - sum(one.spent for one in rounds)
+    found = {"1": total, "serial": alone}
+    for cores in CORES:
+        found[str(cores)] = alone + sum(one.on(cores) for one in rounds)
+    return {name: round(seconds, 2) for name, seconds in found.items()}
 
 
 def main() -> None:
-    """Run one solve and print its critical path after its result."""
-    workers, *case = sys.argv[1:]
-    rounds: list[Round] = []
-    folder, end, here = Path(tempfile.mkdtemp()), os._exit, os.getpid()
-    watch(folder, rounds)
+    """Run one solve and print its seconds after its result."""
+    Watched.rounds, end = [], os._exit
 
     def ended(code: int) -> None:  # commands end without the interpreter's own end
-        if os.getpid() == here:
-            print(json.dumps(told(folder, rounds), indent=1), flush=True)
-            shutil.rmtree(folder)
+        print(json.dumps(told()), flush=True)
         end(code)
 
     os._exit = ended  # type: ignore[assignment]
-    sys.argv = ["ilp-plan", "solve", "--model", *case, "--workers", workers]
+    from ilp_planner.optimize.search import part_team
+    from ilp_planner.spaces.objectives import any_nodes
+    from ilp_planner.spaces.training.search import plainer, possible, search
+
+    for module in (part_team, any_nodes, plainer, possible, search):
+        module.Team = Watched  # type: ignore[attr-defined]
+    sys.argv = ["ilp-plan", "solve", "--model", *sys.argv[1:], "--workers", "2"]
     command.main()
 
 

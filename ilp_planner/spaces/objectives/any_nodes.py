@@ -301,12 +301,14 @@ class AnyNodes:
         if len(self.sets) > most and not deadline.steady:
             deadline = deadline.within(SHARE * spent)
         workers = self.task.limits.workers
-        apart = self.task.solver in ONE_BY_ONE and len(left) >= MANY * workers > MANY
+        apart = self.task.solver in ONE_BY_ONE and len(left) > MANY * workers > MANY
         begun = time.monotonic() - spent
         with Team(partial(self.look, deadline), workers, heavy=True, begun=begun) as team:
-            for first in range(0, len(left), AT_ONCE):
-                some = [o for o in left[first : first + AT_ONCE] if not self.closed(o, cutoff)]
-                numbers = [self.sets.index(one) for one in some] if apart else []
+            # The first set takes by far the longest, and is searched by all processes.
+            for first in (0, *range(1, len(left), AT_ONCE)):
+                several = left[first : first + AT_ONCE] if first else left[:1]
+                some = [one for one in several if not self.closed(one, cutoff)]
+                numbers = [self.sets.index(one) for one in some] if apart and first else []
                 found = team.ask([(number, (number, cutoff)) for number in numbers])
                 for one, known in zip_longest(some, found):
                     if known is not None and known.looked:
