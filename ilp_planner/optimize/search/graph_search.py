@@ -85,7 +85,9 @@ def search_graphs(search: GroupSearch[Any]) -> None:
         open_ones = [state for state in search.states if not search.closed(state)]
         if not open_ones:
             break
-        act_in(search, sorted(open_ones, key=lambda s: s.bound)[:AT_ONCE], advance)
+        # Without a plan there is nothing to be near to, and there may be none: look far soon.
+        act = partial(advance, far=search.plan is None)
+        act_in(search, sorted(open_ones, key=lambda s: s.bound)[:AT_ONCE], act)
 
 
 def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
@@ -156,8 +158,9 @@ def dive_below(search: GroupSearch[Any], state: PartState[Any], guess: float) ->
         state.boxed = boxable(search, state)
 
 
-def advance(search: GroupSearch[Any], state: PartState[Any]) -> None:
-    """Look for plans of a part up to a little above its bound: little is open there.
+def advance(search: GroupSearch[Any], state: PartState[Any], *, far: bool) -> None:
+    """Look for plans of a part up to a little above its bound: little is open there. far: further
+    each time.
 
     A search that finds nothing raises the bound. One that is not exact is tried again with more
     labels.
@@ -167,8 +170,7 @@ def advance(search: GroupSearch[Any], state: PartState[Any]) -> None:
         if state.done:
             place_exactly(search, state)
         return
-    # Without a plan there is nothing to be near to, and there may be none: look far soon.
-    step = STEP if search.objective < math.inf else STEP * 2**state.climbs
+    step = STEP * 2**state.climbs if far else STEP
     guess = state.bound * (1 + step)
     # A part without an outline has no bound yet, and ten percent above nothing is nothing.
     if state.bound <= 0 or guess * (1 + NEAR) >= search.objective:
