@@ -49,7 +49,7 @@ def said_alone(name: str) -> dict[str, Any]:
 
 
 @for_each("name", thinned([*PROBLEMS, *DRAWN], 5))
-@for_each("workers", [2, 3])
+@for_each("workers", thinned([3, 2], 2))
 def test_nothing_depends_on_the_number_of_processes(name: str, workers: int) -> None:
     alone = said_alone(name)
     assert alone["certificate"]["parts"]
