@@ -383,9 +383,15 @@ class MegatronPart:
         return fill_factor(self)
 
     def share_fill(self, other: MegatronPart) -> None:
-        """Take the `fill_factor` of a part of the same problem that differs in settings alone."""
-        alike = self.degrees[:-1] == other.degrees[:-1]
-        if alike and self.settings.kernels == other.settings.kernels:
+        """Take the `fill_factor` of a part of the same problem that differs in settings alone, and
+        in none that it depends on: which layers are of one kind, and which ranks of one kind."""
+        own, others = self.settings, other.settings
+        if (
+            self.costs.profile is None
+            and self.degrees[:-1] == other.degrees[:-1]
+            and own.kernels == others.kernels
+            and own.optimizer.instances == others.optimizer.instances
+        ):
             self.__dict__["fill_factor"] = other.fill_factor
 
     def least_bound(self) -> float:

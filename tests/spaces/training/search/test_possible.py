@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from ilp_planner.spaces.training.search.possible import (
 from ilp_planner.spaces.training.search.search import MegatronSearch, scout
 from tests.examples import for_each, often
 from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
+from tests.runtime_cases import runtime_problem
 
 
 def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:
@@ -313,3 +315,18 @@ def test_a_start_is_there_though_there_is_no_time_to_list_the_parts(
     else:
         assert note.startswith("start: a plan like that of ")
     assert check_certificate(problem, found.certificate).holds
+
+
+@for_each("space", ["megatron", "torchtitan", "deepspeed"])
+@for_each("model", ["dense", "experts"])
+def test_parts_that_differ_in_settings_alone_share_a_factor_of_their_bounds(
+    space: str, model: str
+) -> None:
+    problem = runtime_problem(space, model=model, global_batch=16)
+    parts, alone = (megatron_parts(problem, problem.costs) for _ in range(2))
+    shared = 0
+    for before, part in pairwise(parts):
+        part.share_fill(before)
+        shared += "fill_factor" in vars(part)
+    assert shared
+    assert [part.fill_factor for part in parts] == [part.fill_factor for part in alone]
