@@ -200,7 +200,6 @@ class Changes:
             return self._fastest(names, jobs[names])
 
         with Team(fastest, cores()) as team:
-            team.begun = -math.inf  # at once
             found = team.ask([(names[0], names) for names, own in jobs.items() if own])
         for (names, own), place in zip(filter(itemgetter(1), jobs.items()), found, strict=True):
             if place is not None:
