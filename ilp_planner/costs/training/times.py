@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.profiles.work import kernel_timer
+from ilp_planner.costs.training.starts import Element, graphed_shares, host_seconds
 from ilp_planner.job.messages import (
     embedding_messages,
     encoder_messages,
@@ -28,7 +29,7 @@ from ilp_planner.job.work import (
     output_work,
     prediction_work,
 )
-from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, PLAIN, LayerKind
+from ilp_planner.specs.layer_kinds import EXPERTS, LAYER_KINDS, PLAIN
 from ilp_planner.specs.tuning import FORWARD_ONLY, trains_encoder, trains_projector
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.profiles.link_times import LinkTimes
     from ilp_planner.costs.training.network import Network
-    from ilp_planner.job.messages import Messages
+    from ilp_planner.costs.training.starts import Host
     from ilp_planner.job.modules import Message
-    from ilp_planner.job.work import Kernel, ModuleWork
+    from ilp_planner.job.work import Kernel
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.images import AnyEncoder
     from ilp_planner.specs.machine import Machine
@@ -299,24 +300,6 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
     return [message for pair in pairs for way in pair for message in way]
 
 
-class _Element(NamedTuple):
-    """The work of an element of the chain, by its modules.
-
-    layer: it is one, of so many blocks of two, whose kernels the host has to start in time.
-    experts: it has some, by whose counts of tokens the host waits. graphed: shares of the host's
-    time that graphs of its parts save. again: recomputable share of a module or of its messages.
-    returns: it has a backward pass.
-    """
-
-    work: tuple[ModuleWork, ...]
-    messages: Messages
-    layer: float = 0.0
-    experts: bool = False
-    graphed: Mapping[str, float] = MappingProxyType({})
-    again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
-    returns: bool = True
-
-
 @dataclass(frozen=True, eq=False)
 class Lone:
     """An element of a job on a device type, but for the seconds of its messages. Of most of them a
@@ -324,12 +307,12 @@ class Lone:
 
     job: TrainingJob
     device: Device
-    element: _Element
+    element: Element
 
     @cached_property
-    def host(self) -> _Host:
+    def host(self) -> Host:
         """Seconds of the host."""
-        return _host_seconds(self.job, self.device.machine, self.element)
+        return host_seconds(self.job, self.device.machine, self.element)
 
     @cached_property
     def timer(self) -> Callable[[Kernel], float]:
@@ -462,24 +445,24 @@ class _Rank(NamedTuple):
 
 # What a job does is the same on every device type, and on every machine that a calibration tries.
 @lru_cache(maxsize=KEPT)
-def _embedding_element(job: TrainingJob) -> _Element:
-    return _Element(embedding_work(job), {"embedding": embedding_messages(job)})
+def _embedding_element(job: TrainingJob) -> Element:
+    return Element(embedding_work(job), {"embedding": embedding_messages(job)})
 
 
 @lru_cache(maxsize=KEPT)
-def _encoder_elements(job: TrainingJob, encoder: AnyEncoder) -> tuple[_Element, _Element]:
+def _encoder_elements(job: TrainingJob, encoder: AnyEncoder) -> tuple[Element, Element]:
     """Return a layer of an encoder, and what is before and after its layers."""
     model, tuning = job.model, job.settings.tuning
     trained = trains_encoder(model, tuning)
     returns = trained, trained or trains_projector(model, tuning)
     parts = encoder_work(job, encoder), encoder_messages(job, encoder)
     each = zip(*parts, (1.0, 0.0), strict=True)
-    layer, ends = (_Element(*one, returns=back) for one, back in zip(each, returns, strict=True))
+    layer, ends = (Element(*one, returns=back) for one, back in zip(each, returns, strict=True))
     return layer, ends
 
 
 @lru_cache(maxsize=KEPT)
-def _layer_element(job: TrainingJob, number: int) -> _Element:
+def _layer_element(job: TrainingJob, number: int) -> Element:
     kind, state = job.kind(number)
     work = layer_work(job, kind=kind, state=state)
     messages = layer_messages(job, kind, state)
@@ -487,7 +470,7 @@ def _layer_element(job: TrainingJob, number: int) -> _Element:
     again = shares_again(job, kind)
     if not returns:
         again = dict.fromkeys(again, _nothing)
-    return _Element(
+    return Element(
         work,
         messages,
         layer=own.blocks / 2,
@@ -504,130 +487,52 @@ def _nothing(name: str) -> float:
 
 
 @lru_cache(maxsize=KEPT)
-def _output_element(job: TrainingJob) -> _Element:
-    return _Element(output_work(job), output_messages(job))
+def _output_element(job: TrainingJob) -> Element:
+    return Element(output_work(job), output_messages(job))
 
 
 @lru_cache(maxsize=KEPT)
-def _prediction_element(job: TrainingJob) -> _Element:
+def _prediction_element(job: TrainingJob) -> Element:
     kind = LAYER_KINDS[job.model.last_kind]
     messages, routed = prediction_messages(job, job.model.last_kind), kind.inner == EXPERTS
     shares = graphed_shares(kind)
-    return _Element(prediction_work(job), messages, layer=1.0, experts=routed, graphed=shares)
+    return Element(prediction_work(job), messages, layer=1.0, experts=routed, graphed=shares)
 
 
-def _layers(job: TrainingJob, *, number: int) -> tuple[tuple[_Element, int], ...]:
+def _layers(job: TrainingJob, *, number: int) -> tuple[tuple[Element, int], ...]:
     return ((_layer_element(job, number), 1),)
 
 
-def _embedding(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
+def _embedding(job: TrainingJob) -> tuple[tuple[Element, int], ...]:
     """Return the embedding of words, and the encoders before it."""
-    found: list[tuple[_Element, int]] = [(_embedding_element(job), 1)]
+    found: list[tuple[Element, int]] = [(_embedding_element(job), 1)]
     for encoder in job.model.encoders:
         layer, ends = _encoder_elements(job, encoder)
         found += [(layer, encoder.layers), (ends, 1)]
     return tuple(found)
 
 
-def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
+def _output(job: TrainingJob) -> tuple[tuple[Element, int], ...]:
     """Return the output, and the layers of multi-token prediction."""
     output = ((_output_element(job), 1),)
     count = job.model.prediction_layers
     return (*output, (_prediction_element(job), count)) if count else output
 
 
-ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[_Element, int], ...]]] = {
+ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[Element, int], ...]]] = {
     "embedding": _embedding,
     **{name: partial(_layers, number=number) for name, number in LAYERS.items()},
     "output": _output,
 }
 
 
-# Shares of the host's time for a layer that a graph of its parts saves, without and with experts.
-GRAPHED_SHARES: tuple[dict[str, float], dict[str, float]] = (
-    {"attn": 0.5, "mlp": 0.5},
-    {"attn": 0.25, "moe": 0.75, "moe_router": 0.04, "moe_preprocess": 0.04},
-)
-
-
-def graphed_shares(kind: LayerKind) -> dict[str, float]:
-    """Return the shares of a layer: of one block, of that block's part."""
-    mixer = "attn" if kind.mixer == ATTENTION else kind.mixer
-    shares = GRAPHED_SHARES[kind.inner == EXPERTS]
-    shares = {mixer if name == "attn" else name: share for name, share in shares.items()}
-    if kind.blocks > 1:
-        return shares
-    own = {name: share for name, share in shares.items() if (name == mixer) == bool(kind.mixer)}
-    whole = max(own.values())
-    return {name: share / whole for name, share in own.items()}
-
-
-CHECKPOINT = 4  # kernels that take the host as long as computing a module again
-# Likewise, as starting one more product of a group that is no single kernel: 9.3 us by SimuMax's
-# rows of Transformer Engine on B200 (`tests/benchmarks/kernel_streams.py`), where a kernel of a
-# layer with experts takes 0.1 ms, with its tensors and its part of autograd.
-PRODUCT = 0.09
-
-
-def _checkpoints(element: _Element, name: str) -> float:
+def _checkpoints(element: Element, name: str) -> float:
     """Return how many modules a name of selective recomputation has in a layer: norms, one for each
     of its blocks, and one of all else."""
     return 2 * element.layer if name == "layernorm" else 1.0
 
 
-class _Host(NamedTuple):
-    """Seconds of the host for an element.
-
-    floors: to start the kernels and messages of each pass, while the device works. waits: of each
-    pass, in which the device has nothing to do. checkpoint: likewise, for a module that is computed
-    again. product: between the starts of two products of a group that the device waits for.
-    """
-
-    floors: tuple[float, float] = (0.0, 0.0)
-    waits: tuple[float, float] = (0.0, 0.0)
-    checkpoint: float = 0.0
-    product: float = 0.0
-
-
-def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Host:
-    """Return what the host takes for an element.
-
-    Machines say it of a layer, and besides of each kernel and message of one with experts.
-    There the host waits for the numbers of tokens that experts take, and the device for the kernels
-    that the host starts after that, unless experts are padded to a capacity: a group of many small
-    products takes at least as long as their starts. A graph starts its kernels at once: all of a
-    layer, or the share of the named parts (`GRAPHED_SHARES`).
-    """
-    kernels, experts = job.settings.kernels, element.experts
-    if not element.layer or (kernels.graphs and not kernels.graphed):
-        return _Host()
-    saved = sum(element.graphed.get(name, 0.0) for name in kernels.graphed)
-    share = max(0.0, 1.0 - saved)
-    there = element.layer * share * machine.host_forward
-    back = element.layer * element.returns * share * machine.host_backward
-    if not experts:
-        return _Host((there, back))
-    ways = zip(*(module.ways for module in element.work), strict=True)
-    sent = zip(*element.messages.values(), strict=True) if element.messages else ((), ())
-    started, products = [], []
-    for own, messages in zip(ways, sent, strict=True):
-        each = [kernel for some in own for kernel in some]
-        started.append(share * (len(each) + sum(map(len, messages))))
-        products.append(share * sum(max(0.0, kernel.products - 1) for kernel in each))
-    rows = zip((there, back), started, products, strict=True)
-    floors = [own + machine.host_experts * (few + PRODUCT * many) for own, few, many in rows]
-    if kernels.pad_to_capacity or "moe" in kernels.graphed:
-        return _Host((floors[0], floors[1]))
-    waits = machine.expert_waits * started[0], machine.expert_waits * started[1]
-    return _Host(
-        (floors[0], floors[1]),
-        waits,
-        CHECKPOINT * machine.host_experts,
-        share * PRODUCT * machine.host_experts,
-    )
-
-
-def _spent(timer: Callable[[Kernel], float], kernels: tuple[Kernel, ...], host: _Host) -> float:
+def _spent(timer: Callable[[Kernel], float], kernels: tuple[Kernel, ...], host: Host) -> float:
     """Return the seconds of kernels, grouped products as fast as the host starts each.
 
     timer: returns the seconds of a kernel alone.

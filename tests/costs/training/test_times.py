@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.starts import PRODUCT
 from ilp_planner.costs.training.times import (
     BACKWARD,
     FORWARD,
     NAMES,
-    PRODUCT,
     Lone,
     element_alone,
     element_time,
