@@ -1482,7 +1482,7 @@ class JobCosts:
         floors, waits, product, checkpoint = [0.0, 0.0], [0.0, 0.0], 0.0, 0.0
         if layer:
             floors = [machine.host_forward, machine.host_backward]
-        if routed:
+        if routed or (layer and not self.s.compiled):
             for way in (0, 1):
                 each = [kernel for module in work for kernel in module[1 + way]]
                 few = len(each) + sum(len(pair[way]) for pair in messages.values())
@@ -1490,8 +1490,8 @@ class JobCosts:
                 floors[way] += machine.host_experts * (few + 0.09 * many)
                 waits[way] = machine.expert_waits * few
             product, checkpoint = 0.09 * machine.host_experts, 4 * machine.host_experts
-            if self.s.pad_to_capacity:
-                waits, product, checkpoint = [0.0, 0.0], 0.0, 0.0
+        if not routed or self.s.pad_to_capacity:
+            waits, product, checkpoint = [0.0, 0.0], 0.0, 0.0
         ways = []
         for way in (0, 1):
             spent: dict[str, float] = {}

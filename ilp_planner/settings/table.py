@@ -929,9 +929,8 @@ SETTINGS = (
         title="CUDA graphs",
         fields=("settings.kernels.graphs", "settings.kernels.graphed"),
         remark=(
-            "they hide what the host takes to start kernels, of which only experts have"
-            " any before a calibration; router: attention and routing; layer and "
-            "full_iteration without experts; layers are computed again whole with "
+            "they hide what the host takes to start kernels; router: attention and routing; layer "
+            "and full_iteration without experts; layers are computed again whole with "
             "full_iteration alone"
         ),
         search={

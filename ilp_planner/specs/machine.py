@@ -19,7 +19,8 @@ RATES = (
     "sustained", "streaming", "low_precision", "grouped", "attention", "attention_backward", "scan",
     "links", "network", "host_link", "host_memory", "stepping",
 )  # fmt: skip
-DURATIONS = ("host_forward", "host_backward", "host_experts", "expert_waits", "step")
+STARTS = ("host_forward", "host_backward", "host_experts", "expert_waits")  # seconds of the host
+DURATIONS = (*STARTS, "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,10 @@ class Machine:
     sharded gradients and parameters that its passes do not hide, however long they are: fitted to
     MosaicML's 99 groups of FSDP runs on A100 and H100 (`tests/benchmarks/step_defaults.py:
     exposed_errors`). host_forward, host_backward: seconds that the host takes at least to start a
-    layer's kernels; host_experts: besides, each kernel and message of a layer with experts;
-    expert_waits: seconds for each of these that the device is idle, as the host first had to read
-    how many tokens each expert takes. host_link, host_memory: share of the rates of the link to the
+    layer's kernels; host_experts: besides, each kernel and message of a layer, with experts (of
+    which it was first known) or without; expert_waits: seconds for each of those of a layer with
+    experts that the device is idle, as the host first had to read how many tokens each expert
+    takes. host_link, host_memory: share of the rates of the link to the
     host and of its memory that large copies, and steps of the optimiser there, reach; the latter by
     the five shares of one published series of runs on H100, one thread to a process as torchrun has
     it (`tests/benchmarks/ablations.py: host_share`). stepping: share of the rate of `streaming`

@@ -5,16 +5,19 @@ The device works meanwhile: a pass takes at least as long as its starts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LayerKind
+from ilp_planner.specs.machine import STARTS, with_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ilp_planner.job.messages import Messages
     from ilp_planner.job.work import ModuleWork
+    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
 
@@ -35,6 +38,27 @@ class Element(NamedTuple):
     graphed: Mapping[str, float] = MappingProxyType({})
     again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
     returns: bool = True
+
+    @property
+    def started(self) -> tuple[int, int]:
+        """Kernels and messages of each pass."""
+        there = sum(len(module.forward) for module in self.work)
+        back = sum(len(module.backward) for module in self.work)
+        for sent, returned in self.messages.values():
+            there += len(sent)
+            back += len(returned)
+        return there, back
+
+    @property
+    def products(self) -> tuple[float, float]:
+        """Products of each pass besides the first of their groups."""
+        if not self.experts:
+            return 0.0, 0.0
+        there, back = (
+            sum(max(0.0, kernel.products - 1) for own in way for kernel in own)
+            for way in zip(*(module.ways for module in self.work), strict=True)
+        )
+        return there, back
 
 
 # Shares of the host's time for a layer that a graph of its parts saves, without and with experts.
@@ -61,6 +85,11 @@ CHECKPOINT = 4  # kernels that take the host as long as computing a module again
 # rows of Transformer Engine on B200 (`tests/benchmarks/kernel_streams.py`), where a kernel of a
 # layer with experts takes 0.1 ms, with its tensors and its part of autograd.
 PRODUCT = 0.09
+# Of the host's time for a kernel in Megatron, that of the operators which PyTorch starts for one as
+# transformers has them; and forward passes that take the host as long as computing an eager layer
+# again, as the hooks of PyTorch's checkpoint see every tensor that the layer keeps. Both by steps
+# with adapters on one H200 (`tests/benchmarks/host.py`).
+EAGER, HOOKED = 0.71, 3.1
 
 
 class Host(NamedTuple):
@@ -69,22 +98,25 @@ class Host(NamedTuple):
     floors: to start the kernels and messages of each pass, while the device works. waits: of each
     pass, in which the device has nothing to do. checkpoint: likewise, for a module that is computed
     again. product: between the starts of two products of a group that the device waits for.
+    repeated: to start the forward pass once more; 0: as long as it took.
     """
 
     floors: tuple[float, float] = (0.0, 0.0)
     waits: tuple[float, float] = (0.0, 0.0)
     checkpoint: float = 0.0
     product: float = 0.0
+    repeated: float = 0.0
 
 
 def host_seconds(job: TrainingJob, machine: Machine, element: Element) -> Host:
     """Return what the host takes for an element.
 
-    Machines say it of a layer, and besides of each kernel and message of one with experts.
-    There the host waits for the numbers of tokens that experts take, and the device for the kernels
-    that the host starts after that, unless experts are padded to a capacity: a group of many small
-    products takes at least as long as their starts. A graph starts its kernels at once: all of a
-    layer, or the share of the named parts (`GRAPHED_SHARES`).
+    Machines say it of a layer, and besides of each kernel and message of a layer, but for those of
+    compiled layers without experts, whose starts are not counted. Before experts the host waits for
+    the numbers of tokens that they take, and the device for the kernels that the host starts after
+    that, unless experts are padded to a capacity: a group of many small products takes at least as
+    long as their starts. A graph starts its kernels at once: all of a layer, or the share of the
+    named parts (`GRAPHED_SHARES`).
     """
     kernels, experts = job.settings.kernels, element.experts
     if not element.layer or (kernels.graphs and not kernels.graphed):
@@ -93,23 +125,27 @@ def host_seconds(job: TrainingJob, machine: Machine, element: Element) -> Host:
     share = max(0.0, 1.0 - saved)
     there = element.layer * share * machine.host_forward
     back = element.layer * element.returns * share * machine.host_backward
-    if not experts:
+    if kernels.compiled and not experts:
         return Host((there, back))
-    ways = zip(*(module.ways for module in element.work), strict=True)
-    sent = zip(*element.messages.values(), strict=True) if element.messages else ((), ())
-    started, products = [], []
-    for own, messages in zip(ways, sent, strict=True):
-        each = [kernel for some in own for kernel in some]
-        started.append(share * (len(each) + sum(map(len, messages))))
-        products.append(share * sum(max(0.0, kernel.products - 1) for kernel in each))
-    rows = zip((there, back), started, products, strict=True)
-    floors = [own + machine.host_experts * (few + PRODUCT * many) for own, few, many in rows]
-    if kernels.pad_to_capacity or "moe" in kernels.graphed:
-        return Host((floors[0], floors[1]))
-    waits = machine.expert_waits * started[0], machine.expert_waits * started[1]
-    return Host(
-        (floors[0], floors[1]),
-        waits,
-        CHECKPOINT * machine.host_experts,
-        share * PRODUCT * machine.host_experts,
+    eager = kernels.implementation == "eager"
+    each = machine.host_experts * (EAGER if eager else 1.0)
+    started = element.started
+    rows = zip((there, back), started, element.products, strict=True)
+    floors = [own + each * share * (few + PRODUCT * many) for own, few, many in rows]
+    host = Host((floors[0], floors[1]), repeated=HOOKED * floors[0] if eager else 0.0)
+    if not experts or kernels.pad_to_capacity or "moe" in kernels.graphed:
+        return host
+    waits = [machine.expert_waits * share * few for few in started]
+    return host._replace(
+        waits=(waits[0], waits[1]), checkpoint=CHECKPOINT * each, product=share * PRODUCT * each
     )
+
+
+def without_host(cluster: ClusterSpec) -> ClusterSpec:
+    """Return a cluster whose hosts start everything at once."""
+    none = dict.fromkeys(STARTS, 0.0)
+    types = {
+        name: replace(device, machine=with_constants(device.machine, none))
+        for name, device in cluster.device_types.items()
+    }
+    return replace(cluster, device_types=types)

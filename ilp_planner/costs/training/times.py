@@ -105,7 +105,8 @@ class Passes(NamedTuple):
     kernels: at least the host's time to start them. sent: messages that nothing hides. weight: of
     the backward kernels that make gradients of weights alone. parts: kernels and messages of the
     forward pass, by the names of selective recomputation. returns: there is a backward pass, which
-    needs what the forward pass made.
+    needs what the forward pass made. repeated: the least that the host takes for the forward pass
+    once more.
     """
 
     kernels: tuple[float, float]
@@ -113,6 +114,7 @@ class Passes(NamedTuple):
     weight: float = 0.0
     parts: Mapping[str, tuple[float, float]] = MappingProxyType({})
     returns: bool = True
+    repeated: float = 0.0
 
     def plus(self, other: Passes, times: int) -> Passes:
         """Return this element and so many of another one after it."""
@@ -122,7 +124,8 @@ class Passes(NamedTuple):
         )
         (a, b), (c, d) = ([own + times * more for own, more in both] for both in pairs)
         weight = self.weight + times * other.weight
-        return self._replace(kernels=(a, b), sent=(c, d), weight=weight)
+        repeated = self.repeated + times * other.repeated
+        return self._replace(kernels=(a, b), sent=(c, d), weight=weight, repeated=repeated)
 
     def element(self, ratios: tuple[float, float] = (1.0, 1.0)) -> ElementTime:
         """Return the element. ratios: of its kernels' measured times, each way, to the ones
@@ -133,7 +136,7 @@ class Passes(NamedTuple):
             messages=sum(self.sent),
             forward=there + self.sent[0],
             weight=self.weight * ratios[1],
-            again=self.returns * (there + self.sent[0]),
+            again=self.returns * max(there + self.sent[0], self.repeated),
             parts={
                 name: kernels * ratios[0] + sent for name, (kernels, sent) in self.parts.items()
             },
@@ -425,6 +428,8 @@ class _Rank(NamedTuple):
                 for name, (kernels, share) in lone.again.items()
             },
             returns=lone.element.returns,
+            # before a backward pass of the same layer, which gives the host time
+            repeated=host.repeated - max(0.0, busy[BACKWARD] + returned - host.floors[BACKWARD]),
         )
 
     def way(self, lone: Lone, way: int) -> _Way:

@@ -33,7 +33,7 @@ SAID = {
     "sharded_exposed": "passes leave {} of the messages of sharded states exposed",
     "host_forward": "the host takes {} to start a layer's forward pass",
     "host_backward": "the host takes {} to start a layer's backward pass",
-    "host_experts": "the host takes {} to start each kernel of a layer with experts",
+    "host_experts": "the host takes {} to start each kernel of a layer",
     "expert_waits": "the device waits {} for each kernel that needs counts of tokens",
     "host_link": "copies between host and device reach {} of the link's rate",
     "host_memory": "the optimizer on the host reaches {} of its memory's bandwidth",
