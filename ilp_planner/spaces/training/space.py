@@ -19,7 +19,7 @@ from ilp_planner.settings.values import CP_COMM, SHARDING
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC, work_bound
 from ilp_planner.spaces.training.costs import MegatronCosts, job_seconds
-from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided, taken_beside
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.search.parts import MegatronPart
@@ -48,6 +48,14 @@ if TYPE_CHECKING:
 
 
 NO_STAGES = "no plan that is tried has virtual stages"
+
+
+def assumed(asked: Constraints) -> Iterator[str]:
+    """Yield a note on every setting that is taken as others need it, where nothing is said of
+    it."""
+    for name, other, value in taken_beside(asked):
+        text = f"{name.replace('_', ' ')} {','.join(getattr(asked, name))}"
+        yield f"{text}: {other.replace('_', ' ')} {value} is assumed, as nothing is said of it"
 
 
 def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> Iterator[str]:
@@ -126,7 +134,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         def parts() -> list[MegatronPart]:
             found = megatron_parts(problem, problem.costs, search.check_time)
-            search.notes += without_effect(problem, found)
+            search.notes += (*assumed(problem.constraints), *without_effect(problem, found))
             return found
 
         least = self.work_bound(problem, range(problem.cluster.node_count))

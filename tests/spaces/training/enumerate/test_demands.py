@@ -6,8 +6,12 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import NAMES, constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
+from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
+from ilp_planner.spaces.training.enumerate.choices import with_beside
+from ilp_planner.spaces.training.space import assumed
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import OPERATORS
@@ -163,3 +167,28 @@ def test_groups_say_that_flash_attention_keeps_no_scores(value: str) -> None:
         built("groups", "recompute", value)
     notes = built("groups", "recompute", f"none,{value}").notes
     assert "recompute selective: not priced by analytic, not tried" in notes
+
+
+def test_what_settings_need_beside_them_is_taken_and_noted() -> None:
+    """Of every row of the table that needs another one, unless something is said of that."""
+    rows = [row for row in SETTINGS if row.beside]
+    assert len(rows) >= 6
+    for row in rows:
+        assert row.beside is not None
+        other, taken = row.beside
+        for value in {*HEARD[row.name]} - {*row.search_of("").values[:1]}:
+            asked = constraints_of({row.name: value})
+            (note,) = assumed(asked)
+            assert note.startswith(row.name.replace("_", " "))
+            assert f": {other} {taken} is assumed" in note
+            assert getattr(with_beside(asked), other) == (taken,)
+            both = constraints_of({row.name: value, other: taken})
+            assert with_beside(both) == both
+            assert not list(assumed(both))
+
+
+def test_a_search_notes_what_it_took() -> None:
+    problem = built(MEGATRON, "muon_steps", "8")
+    assert (
+        "muon steps 8: optimizer muon is assumed, as nothing is said of it" in solve(problem).notes
+    )
