@@ -166,6 +166,13 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         if plans do not say."""
         return None
 
+    def host_share(
+        self, problem: Problem[AnyCosts], plan: Plan[Any], seconds: float
+    ) -> float | None:
+        """Return the share of an iteration's seconds in which devices wait for the host to start
+        kernels; None if plans do not say."""
+        return None
+
     def job(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> TrainingJob | None:
         """Return the training job of a plan with a price; None if plans are none."""
         return None

@@ -54,7 +54,9 @@ class Throughput(NamedTuple):
     the model's and the hardware's FLOPs are; None if a device type has no figure, hfu also if plans
     do not state recomputation. bubble: of the iteration, above; None if the cost model does not
     tell the time of micro-batches. busy: share of the slowest rank's work in the iteration.
-    padding: share of tokens that are none of documents; None where samples have one length.
+    padding: share of tokens that are none of documents; None where samples have one length. host:
+    share of the iteration by which it would be shorter if the host started all kernels at once;
+    None where that is not told.
     """
 
     samples: float
@@ -66,6 +68,7 @@ class Throughput(NamedTuple):
     bubble: float | None
     busy: float
     padding: float | None = None
+    host: float | None = None
 
 
 @lru_cache(maxsize=64)  # of a cluster with thousands of sets of nodes it is asked for each
@@ -168,7 +171,7 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
 class Iteration(NamedTuple):
     """The time of an iteration. samples: in it. seconds: of it. again: FLOPs of a sample that are
     recomputed; None: not known. bubble, busy: as `Throughput` has them. micro_batch: samples of a
-    replica. tuning: what is trained."""
+    replica. tuning: what is trained. host: as `Throughput` has it."""
 
     samples: int
     seconds: float
@@ -177,6 +180,7 @@ class Iteration(NamedTuple):
     busy: float
     tuning: Tuning | None = None
     micro_batch: int = 1
+    host: float | None = None
 
 
 def rates_of(
@@ -202,6 +206,7 @@ def rates_of(
         bubble=done.bubble,
         busy=min(1.0, done.busy),
         padding=_padding(architecture, done.micro_batch),
+        host=done.host,
     )
 
 
@@ -227,6 +232,7 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         busy=plan.micro_batches * max(loads) / seconds,
         tuning=getattr(getattr(plan, "settings", None), "tuning", None),
         micro_batch=plan.micro_batch_size // getattr(plan.stages[0], "dp", 1),
+        host=problem.space.host_share(problem, plan, seconds),
     )
     devices = [cluster.device_types[name] for name in map(cluster.type_of.__getitem__, plan.used)]
     settings, architecture = getattr(plan, "settings", None), spec.architecture

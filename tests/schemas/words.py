@@ -479,6 +479,7 @@ MEANING = {
     "2022); null also where plans do not say what is.",
     "bubble": "Share of the iteration in which a pipeline rank waits, in the mean of all.",
     "padding": "Share of tokens that are none of documents; null where samples have one length.",
+    "host": "Share of the iteration that GPUs wait for the host to start kernels; null: untold.",
     "busy": "Share of the iteration in which the slowest rank runs its stages.",
     "price_per_hour": "Price per hour of all nodes in use, in the currency of the cluster.",
     "price_per_iteration": "Price of an iteration.",

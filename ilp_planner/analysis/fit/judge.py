@@ -14,6 +14,7 @@ from ilp_planner.base.errors import PlanError, PlannerError, SpecError
 from ilp_planner.costs.training.iteration import (
     SLOWEST,
     WAITING,
+    host_share,
     iteration_terms,
     rank_seconds,
     slowest_seconds,
@@ -198,6 +199,7 @@ class Judge:
             busy=max(busy) / seconds,
             tuning=job.settings.tuning,
             micro_batch=job.micro_batch,
+            host=host_share(ranks, seconds),
         )
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]

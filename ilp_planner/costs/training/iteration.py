@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from ilp_planner.costs.profiles.message_times import worst
 from ilp_planner.costs.profiles.shares import LINKS, Tally
 from ilp_planner.costs.training.job import ends_of
+from ilp_planner.costs.training.starts import without_host
 from ilp_planner.costs.training.times import element_messages
 from ilp_planner.job.parts import memory_parts
 from ilp_planner.job.recompute import recomputed_layers
@@ -433,6 +434,17 @@ def iteration_terms(
         TIED: ranks.tied_seconds,
         STEP: ranks.step_seconds,
     }
+
+
+def host_share(ranks: RankCosts, seconds: float) -> float | None:
+    """Return the share of an iteration's seconds by which it would be shorter if the host started
+    everything at once; None where layers were measured, with their host."""
+    if ranks.profile is not None:
+        return None
+    network = replace(ranks.network, cluster=without_host(ranks.network.cluster))
+    at_once = replace(ranks, network=network, known={})
+    least = sum(iteration_terms(at_once, ranks.job).values())
+    return max(0.0, 1 - least / seconds)
 
 
 def recomputed(

@@ -14,6 +14,7 @@ from ilp_planner.faces.report.devices import describe_types
 from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.rates import (
+    felt,
     price_lines,
     price_of,
     run_in,
@@ -164,6 +165,8 @@ def _rate_line(
         parts.append(f"MFU {100 * done.mfu:.1f} %")
     else:
         parts.append(f"{three_digits(done.flops / TERA)} TFLOP/s per GPU")
+    if felt(done.host):
+        parts.append(f"waits for the host {short_percent(done.host or 0.0)}")
     run = run_in(problem, plan, evaluation, tokens or TOKENS)
     if run is not None:
         cost = "" if run.price is None else f", price {run.price:,.0f}"

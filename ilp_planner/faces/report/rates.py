@@ -31,6 +31,12 @@ WORTH = (
     "run",
 )  # fmt: skip
 
+FELT = 0.05  # share of an iteration in which GPUs wait for the host, that is worth a line
+OF_HOST = (
+    "as it starts kernels one by one; more tokens in a micro-batch hide that, and CUDA graphs "
+    "where the runtime has them (`--cuda-graphs`)"
+)
+
 
 def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
     """Return rates as JSON: null if nothing is known; token rates also if samples have none."""
@@ -48,6 +54,7 @@ def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
         "bubble": done.bubble,
         "busy": done.busy,
         "padding": done.padding,
+        "host": done.host,
     }
 
 
@@ -64,7 +71,15 @@ def rates_lines(done: Throughput | None, precision: str) -> list[tuple[str, str]
     lines = [("throughput", text)]
     if shares := list(_shares(done, precision)):
         lines.append(("utilisation", ", ".join(shares)))
+    if felt(done.host):
+        share = format_percent(done.host or 0.0)
+        lines.append(("host", f"GPUs wait for the host in {share} of the iteration, {OF_HOST}"))
     return lines
+
+
+def felt(host: float | None) -> bool:
+    """Tell whether the share of an iteration in which GPUs wait for the host is worth a line."""
+    return host is not None and host >= FELT
 
 
 def _shares(done: Throughput, precision: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.costs.training.iteration import host_share
 from ilp_planner.inputs.likeness import other_memory
 from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.optimize.certificate import claimed_bound
@@ -205,6 +206,12 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def recomputed_flops(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> float:
         """Return the FLOPs of a sample that the training job recomputes."""
         return recomputed_flops(self.job(problem, plan))
+
+    def host_share(
+        self, problem: Problem[MegatronCosts], plan: Plan[Any], seconds: float
+    ) -> float | None:
+        """Return the share of an iteration that ends earlier if the host starts all at once."""
+        return host_share(problem.costs.ranks(plan, problem.cluster), seconds)
 
     def job(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> TrainingJob:
         """Return the training job that a plan is."""
