@@ -161,7 +161,7 @@ def test_a_calibrated_cluster_is_calibrated_from_the_defaults() -> None:
 
 def test_a_run_that_nothing_explains_is_left_out() -> None:
     runs = runs_on(OURS)[:4]
-    wrong = replace(runs[3], seconds=8 * runs[3].seconds)
+    wrong = replace(runs[3], seconds=20 * runs[3].seconds)  # 8 may be attention and clocks
     found = calibrate([*runs[:3], wrong], lab())
     assert [judged.run for judged in found.left_out] == [wrong]
     assert found.machine == ours(3).machine
