@@ -12,11 +12,20 @@ def test_peaks_of_transformers_are_within_one_percent():
         assert step.predicted_peak == pytest.approx(step.peak, rel=0.01), step.name
 
 
-def test_steps_that_do_not_wait_for_the_host_are_within_an_eighth():
-    steps = [step for step in tuned.steps() if not step.host]
-    assert len(steps) >= 10
+def test_steps_are_within_an_eighth():
+    """But for Adam in 8 bits, whose program waits for each tensor: that is not counted."""
+    steps = [step for step in tuned.steps() if not step.name.endswith("Adam in 8 bits")]
+    assert len(steps) == 16
     for step in steps:
         assert step.predicted == pytest.approx(step.seconds, rel=0.125), step.name
+
+
+def test_steps_of_other_models_tell_the_time_of_the_host():
+    """Within 20 %, where kernels alone took up to 73 % less."""
+    late = [step for step in tuned.steps() if step.unseen is not None]
+    assert len(late) >= 5
+    for step in late:
+        assert step.unseen == pytest.approx(step.seconds, rel=0.2), step.name
 
 
 @pytest.mark.skipif(not published.DATA.is_dir(), reason="no runs in ../shared/data/measured")
