@@ -139,7 +139,7 @@ class Judge:
         if broken is not None:
             title = self.space.runtime.title
             raise PlanError(f"{title} cannot run the job: {broken}")
-        return self._judged(job)
+        return self._judged(job, told=True)
 
     def faster(self, job: TrainingJob, within: float) -> Judged | None:
         """Return the judgement of a job that keeps the rules, needs at most `share` of the memory
@@ -183,7 +183,9 @@ class Judge:
         types, limits = problem.cluster.device_types, problem.memory_limits
         return types[min(network.stage_types(job, pp_rank), key=limits.__getitem__)].type
 
-    def _judged(self, job: TrainingJob) -> Judged:
+    def _judged(self, job: TrainingJob, *, told: bool = False) -> Judged:
+        """Return the judgement of a job. told: with its wait for the host, which nobody asks of
+        changes."""
         problem = self.problem(job.world)
         parts = problem.costs.memory(job, problem.cluster)
         ranks = problem.costs.ranks_of_job(job, problem.cluster)
@@ -199,7 +201,7 @@ class Judge:
             busy=max(busy) / seconds,
             tuning=job.settings.tuning,
             micro_batch=job.micro_batch,
-            host=host_share(ranks, seconds),
+            host=host_share(ranks, seconds) if told else None,
         )
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]
