@@ -81,6 +81,8 @@ class JobOption(NamedTuple):
     field: of `Settings`, whose value it has; empty: the choice's value. unsaid: its value where it
     is not given. others: further ones that are tried then, if Megatron-LM refuses the job.
     of_experts, of_encoders: it goes with these alone. degree: the option that has to be above 1.
+    section, help: of the command line; empty: as searches say it, among further settings. values:
+    words that it takes; empty: those of the domain, or any text.
     """
 
     field: str = ""
@@ -89,6 +91,9 @@ class JobOption(NamedTuple):
     of_experts: bool = False
     of_encoders: bool = False
     degree: str = ""
+    section: str = ""
+    help: str = ""
+    values: tuple[str, ...] = ()
 
 
 class Key(NamedTuple):

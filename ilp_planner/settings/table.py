@@ -310,7 +310,9 @@ SETTINGS = (
         label=labels.unusual(90, "order", "rank order {}"),
         of_degrees=True,
         keys=(Key(OTHERS, "order"),),
-        job_option=JobOption("order"),
+        job_option=JobOption(
+            "order", unsaid="tp-cp-ep-dp-pp", section="Parallelism", help="Fastest first."
+        ),
     ),
     Setting(
         "sequence_parallel",
@@ -623,7 +625,13 @@ SETTINGS = (
             ),
         ),
         job_option=JobOption(
-            "cp_comm", unsaid="p2p", others=Change(4, ("a2a", "all_gather")), degree="cp"
+            "cp_comm",
+            unsaid="p2p",
+            others=Change(4, ("a2a", "all_gather")),
+            degree="cp",
+            section="Kernels",
+            help="Of attention over --cp.",
+            values=("p2p", "all_gather", "a2a"),
         ),
     ),
     Setting(
@@ -780,7 +788,11 @@ SETTINGS = (
         ),
         label=labels.MOMENTS,
         job_label=labels.JOB_MOMENTS,
-        job_option=JobOption(unsaid="fp32"),
+        job_option=JobOption(
+            unsaid="fp32",
+            section="Memory",
+            help="Of Adam: as Megatron-LM (bf16, fp8) and bitsandbytes can keep them.",
+        ),
     ),
     Setting(
         "master",
@@ -1117,7 +1129,12 @@ SETTINGS = (
             "deepspeed": Search(FOLLOWS, ("flash", "unfused"), remark=OF_FIGURES),
         },
         job_label=labels.JOB_ATTENTION,
-        job_option=JobOption("kernels.attention"),
+        job_option=JobOption(
+            "kernels.attention",
+            section="Kernels",
+            help="Kernel; flash where the GPUs have it.",
+            values=("flash", "unfused"),
+        ),
     ),
     Setting(
         "activation_offload",
@@ -1157,7 +1174,9 @@ SETTINGS = (
         choice=values.OPTIMIZER,
         label=labels.OPTIMIZER,
         job_label=labels.JOB_OPTIMIZER,
-        job_option=JobOption(unsaid="adam"),
+        job_option=JobOption(
+            unsaid="adam", section="Memory", help="Of matrices; Adam steps all others."
+        ),
         keys=(
             Key(MEGATRON, "optimizer.name", "optimizer", heard={"dist_muon": MUON}),
             Key(OTHERS, "optimizer.name"),
@@ -1179,7 +1198,9 @@ SETTINGS = (
         learns=True,
         choice=values.MUON_TP_MODE,
         beside=("optimizer", MUON),
-        job_option=JobOption(unsaid=MUON_MODES[0]),
+        job_option=JobOption(
+            unsaid=MUON_MODES[0], section="Memory", help="Of Muon, with matrices over --tp."
+        ),
     ),
     Setting(
         "muon_packing",
@@ -1235,7 +1256,13 @@ SETTINGS = (
         label=labels.of_choice(150, values.DISPATCHER),
         job_label=labels.JOB_EXPERTS,
         keys=(Key(MEGATRON, "kernels.dispatcher", DISPATCHER),),
-        job_option=JobOption("kernels.dispatcher", of_experts=True),
+        job_option=JobOption(
+            "kernels.dispatcher",
+            unsaid="alltoall",
+            of_experts=True,
+            section="Kernels",
+            help="Of tokens to experts.",
+        ),
     ),
     Setting(
         "capacity",

@@ -497,6 +497,16 @@ class Settings(HashedOnce):
         return BITS.get(self.quantised, 8 * self.width)
 
 
+def usual_settings(precision: str, kernels: Kernels, *, gathers_keys: bool) -> Settings:
+    """Return settings with the distributed optimizer. gathers_keys: every context-parallel rank."""
+    return Settings(
+        precision=precision,
+        cp_comm="all_gather" if gathers_keys else "p2p",
+        kernels=kernels,
+        optimizer=OptimizerSettings(sharding="optimizer", master=0 if precision == "fp32" else 4),
+    )
+
+
 class Sample(NamedTuple):
     """Tokens of a sample with its padding, and how attention looks at them: the share of the
     layers, and of all pairs of tokens that causal attention looks at."""

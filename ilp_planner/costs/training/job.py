@@ -26,10 +26,10 @@ from ilp_planner.specs.pipeline_layout import (
 from ilp_planner.specs.recipes import quantised_kernels
 from ilp_planner.specs.training import (
     ORDERS,
-    OptimizerSettings,
     Settings,
     TrainingJob,
     usual_kernels,
+    usual_settings,
 )
 
 if TYPE_CHECKING:
@@ -47,19 +47,13 @@ def base_settings(
 ) -> Settings:
     """Return the planner's settings for every plan. recipe: of quantised products.
 
-    The distributed optimizer; the usual kernels, flash attention if every device type has it. Keys
-    that an indexer chooses are gathered.
+    The usual kernels, flash attention if every device type has it. Keys that an indexer chooses are
+    gathered.
     """
     flash = gpu_architecture(cluster).flash_attention
     kernels = usual_kernels(flash=flash, experts=model.experts is not None)
     kernels = quantised_kernels(kernels, recipe)
-    master = 0 if precision == "fp32" else 4
-    return Settings(
-        precision=precision,
-        cp_comm="all_gather" if model.sparse else "p2p",
-        kernels=kernels,
-        optimizer=OptimizerSettings(sharding="optimizer", master=master),
-    )
+    return usual_settings(precision, kernels, gathers_keys=model.sparse is not None)
 
 
 def layout_of(ends: Sequence[int], model: Decoder) -> PipelineLayout:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.options import number, option
 from ilp_planner.inputs.table import BY_NAME
-from ilp_planner.settings.base import Setting
+from ilp_planner.settings.base import JobOption, Setting
 from ilp_planner.settings.domains import OneOf
 from ilp_planner.settings.table import SETTINGS
 
@@ -27,28 +27,32 @@ SetValues = Annotated[
 ]
 
 
-def _option_of(row: Setting, unsaid: str) -> Any:
-    """Return the option of a setting in the words of searches, with one value."""
+def _option_of(row: Setting, one: JobOption) -> Any:
+    """Return the annotation of a setting's option: with its own help, or else in the words of
+    searches, with one value."""
+    name = f"--{row.name.replace('_', '-')}"
+    shown = False if one.unsaid is None else str(one.unsaid)
+    if one.help:
+        kind: Any = Literal.__getitem__(one.values or row.domain.values)
+        return Annotated[kind | None, option(one.section, name, one.help, default=shown)]
     values = row.domain.values or ("4",)
     some = ", ".join(values) if isinstance(row.domain, OneOf) else f"as {values[-1]}"
     text = f"{re.split('[:;]', row.help)[0]}: {some}."
-    name = f"--{row.name.replace('_', '-')}"
-    return option(FURTHER, name, text, row.metavar, default=unsaid)
+    return Annotated[str | None, option(FURTHER, name, text, row.metavar, default=shown)]
 
 
-def with_further(job: type) -> type:
-    """Add the options of settings that the class has no option of, in the words of searches."""
+def with_settings(job: type) -> type:
+    """Add the options of settings that the class has no option of."""
     for row in SETTINGS:
-        if row.help and row.of_jobs and row.name not in job.__annotations__:
-            job.__annotations__[row.name] = Annotated[
-                str | None, _option_of(row, str(row.of_jobs.unsaid))
-            ]
+        one = row.of_jobs
+        if one and (one.help or row.help) and row.name not in job.__annotations__:
+            job.__annotations__[row.name] = _option_of(row, one)
             setattr(job, row.name, None)
     return job
 
 
 @dataclass(frozen=True, kw_only=True)
-@with_further
+@with_settings
 class Job:
     """A training job: a model and its settings, or a launch line; and its GPUs."""
 
@@ -164,44 +168,12 @@ class Job:
         Literal["none", "optimizer", "gradients", "parameters"],
         memory("--sharding", "What replicas divide: ZeRO 0, 1, 2, 3.", default=True),
     ] = "none"
-    moments: Annotated[
-        Literal["fp32", "bf16", "fp8", "8bit", "paged", "paged-8bit"] | None,
-        memory(
-            "--moments",
-            "Of Adam: as Megatron-LM (bf16, fp8) and bitsandbytes can keep them.",
-            default="fp32",
-        ),
-    ] = None
-    optimizer: Annotated[
-        Literal["adam", "muon"] | None,
-        memory("--optimizer", "Of matrices; Adam steps all others.", default="adam"),
-    ] = None
-    muon_tp_mode: Annotated[
-        Literal["blockwise", "duplicated", "distributed"] | None,
-        memory("--muon-tp-mode", "Of Muon, with matrices over --tp.", default="blockwise"),
-    ] = None
     muon_steps: Annotated[
         int | None, number("Memory", "--muon-steps", "Of Muon: turns of its iteration; 5.")
-    ] = None
-    rank_order: Annotated[
-        Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
-        parallel("--rank-order", "Fastest first.", default=True),
-    ] = "tp-cp-ep-dp-pp"
-    attention: Annotated[
-        Literal["flash", "unfused"] | None,
-        kernel("--attention", "Kernel; flash where the GPUs have it."),
     ] = None
     precision: Annotated[
         o.PrecisionName | None,
         kernel("--precision", "Of training, or a recipe of products in 8 or 4 bits; the model's."),
-    ] = None
-    dispatcher: Annotated[
-        Literal["allgather", "alltoall", "flex"],
-        kernel("--dispatcher", "Of tokens to experts.", default=True),
-    ] = "alltoall"
-    cp_comm: Annotated[
-        Literal["p2p", "all_gather", "a2a"] | None,
-        kernel("--cp-comm", "Of attention over --cp.", default="p2p"),
     ] = None
     fused_loss: Annotated[
         str | None,
