@@ -41,9 +41,9 @@ def known_names(kind: Kind) -> list[str]:
     return [path.stem for path in library_files(kind)]
 
 
-def find_spec(name: str, kind: Kind, folders: tuple[Path, ...] = ()) -> Path:
+def find_spec(name: str, kind: Kind) -> Path:
     """Return the file that a name means; see `find_specs`."""
-    return find_specs(name, kind, folders)[0]
+    return find_specs(name, kind)[0]
 
 
 def find_specs(name: str, kind: Kind, folders: tuple[Path, ...] = ()) -> list[Path]:

@@ -84,12 +84,8 @@ def parse_duration(text: str | float, *, what: str = "duration") -> float:
     return float(_parse(text, DURATION_UNITS, what, ("5 us",)))
 
 
-def parse_count(text: str | float, *, what: str = "count") -> float:
-    """Return a number from `15T`, `2B` or `3e11`: as for tokens.
-
-    Parameters
-    ----------
-    what: the quantity's name, for the message.
+def parse_count(text: str | float) -> float:
+    """Return a number of tokens from `15T`, `2B` or `3e11`.
 
     Raises
     ------
@@ -99,7 +95,7 @@ def parse_count(text: str | float, *, what: str = "count") -> float:
     factor = COUNT_UNITS.get((match[2] or "").lower()) if match else None
     number = float(match[1]) * factor if match and factor else 0.0
     if not 0 < number < math.inf:
-        raise ValueError(f"{what}: found {text!r}, expected a number of tokens, as 15e12 or 15T")
+        raise ValueError(f"tokens: found {text!r}, expected a number of tokens, as 15e12 or 15T")
     return number
 
 

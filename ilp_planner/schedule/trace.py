@@ -26,21 +26,14 @@ COLOURS = ("thread_state_running", "thread_state_iowait", "good", "bad")  # of t
 MICRO = 1e6
 
 
-def write_trace(
-    path: Path, timeline: Timeline, activations: NDArray[np.int64] | None = None
-) -> None:
+def write_trace(path: Path, timeline: Timeline) -> None:
     """Write a trace atomically.
-
-    Parameters
-    ----------
-    activations: int64 [S], bytes that each stage holds of a micro-batch; without them the counter
-        counts micro-batches.
 
     Raises
     ------
     OutputError: the system refuses.
     """
-    write_text(path, json.dumps({"traceEvents": trace_events(timeline, activations)}) + "\n")
+    write_text(path, json.dumps({"traceEvents": trace_events(timeline)}) + "\n")
 
 
 def trace_events(

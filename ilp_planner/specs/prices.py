@@ -95,8 +95,8 @@ def with_prices(cluster: ClusterSpec, text: str) -> ClusterSpec:
     return replace(cluster, device_types=priced)
 
 
-def check_prices(cluster: ClusterSpec, why: str) -> None:
-    """Refuse a cluster with a type of unknown price. why: the purpose.
+def check_prices(cluster: ClusterSpec) -> None:
+    """Refuse a cluster with a type of unknown price.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def check_prices(cluster: ClusterSpec, why: str) -> None:
         example = ",".join(f"{name}=2.5" for name in dict.fromkeys(unknown))
         raise UsageError(
             f"price: found none of {' and '.join(dict.fromkeys(unknown))} in cluster "
-            f"{cluster.name!r}, expected a price per device and hour, to say {why}: "
+            f"{cluster.name!r}, expected a price per device and hour, to say what plans cost: "
             f"`price={example}`, or price = 2.5 in [devices.{unknown[0]}] of its file"
         )
 

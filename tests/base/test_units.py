@@ -202,4 +202,4 @@ def test_counts_of_tokens(text: str | float, number: float) -> None:
 @pytest.mark.parametrize("text", ["", "0", "-1B", "many", "15 GB", "1e400", "nan", "inf", "1e308T"])
 def test_what_is_no_count_of_tokens(text: str) -> None:
     with pytest.raises(ValueError, match="expected a number of tokens, as 15e12 or 15T"):
-        parse_count(text, what="tokens")
+        parse_count(text)

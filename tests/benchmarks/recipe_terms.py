@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from ilp_planner.costs.profiles.work import kernel_time
+from ilp_planner.costs.profiles.work import kernel_timer
 from ilp_planner.costs.training.iteration import SLOWEST, SYNC, WAITING, iteration_terms, stages_of
 from ilp_planner.costs.training.job import ends_of
 from ilp_planner.costs.training.ranks import LAYER_GROUPS, RankCosts
@@ -123,8 +123,8 @@ def _kernels(job: TrainingJob, device: Device, work: Iterable[ModuleWork]) -> di
     settings = job.settings
     for module in work:
         for kernel in (*module.forward, *module.backward):
-            terms[_what(kernel)] += kernel_time(
-                [kernel], device, settings.precision, settings.quantised
+            terms[_what(kernel)] += kernel_timer(device, settings.precision, settings.quantised)(
+                kernel
             )
     return terms
 

@@ -32,6 +32,6 @@ def test_spot_prices_are_the_files() -> None:
 def test_a_price_that_is_needed_and_not_known_is_asked_for() -> None:
     cluster = make_cluster()
     with pytest.raises(UsageError, match="price: found none of gpu in cluster 'tiny'") as caught:
-        check_prices(cluster, "what plans cost")
+        check_prices(cluster)
     assert "`price=gpu=2.5`" in str(caught.value)
-    check_prices(with_prices(cluster, "gpu=2.5"), "what plans cost")
+    check_prices(with_prices(cluster, "gpu=2.5"))

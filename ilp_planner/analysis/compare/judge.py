@@ -215,20 +215,16 @@ SAME_SPACE = {
 }
 
 
-def plan_entry(problem: Problem[Any], asked: Asked, *, proofs: bool = True) -> Entry:
-    """Judge one plan on the problem, or say why it cannot be compared.
-
-    Parameters
-    ----------
-    proofs: derive the bounds of its certificate again.
-    """
+def plan_entry(problem: Problem[Any], asked: Asked) -> Entry:
+    """Judge one plan on the problem and derive the bound of its certificate again, or say why it
+    cannot be compared."""
     try:
         candidate = read_candidate(asked, problem)
     except OtherProblemError as error:
         return Entry(name=asked.text, remark=f"another problem: {error}")
     except PlannerError as error:
         return Entry(name=asked.text, remark=str(error).removeprefix(f"{asked.text}: "))
-    bound, remark = _proved(problem, candidate) if proofs else (0.0, "")
+    bound, remark = _proved(problem, candidate)
     return candidate_entry(problem, candidate, bound=bound, remark=remark)
 
 

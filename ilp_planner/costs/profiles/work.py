@@ -209,18 +209,14 @@ def rates_of(device: Device) -> Rates:
     return Measured(rates, machine)
 
 
-def kernel_time(
-    kernels: Iterable[Kernel], device: Device, precision: str, quantised: str = ""
-) -> float:
-    """Return seconds of the kernels, one after the other.
-
-    quantised: format of the products that are not of the training precision.
-    """
-    return sum(map(kernel_timer(device, precision, quantised), kernels))
+def kernel_time(kernels: Iterable[Kernel], device: Device, precision: str) -> float:
+    """Return seconds of the kernels, one after the other."""
+    return sum(map(kernel_timer(device, precision), kernels))
 
 
 def kernel_timer(device: Device, precision: str, quantised: str = "") -> Callable[[Kernel], float]:
-    """Return a function from a kernel to its seconds. quantised: as `kernel_time` has it."""
+    """Return a function from a kernel to its seconds. quantised: format of the products that
+    are not of the training precision."""
     seconds, low = rates_of(device).seconds, quantised or precision
 
     def timer(kernel: Kernel) -> float:

@@ -149,7 +149,7 @@ def import_megatron(
     from ilp_planner.spaces.registry import build_problem
     from ilp_planner.specs.data_sheets import gpu_architecture
 
-    core = core_named(release, "FORMAT")
+    core = core_named(release)
     for name in SAID:
         if was_typed(ctx, name):
             raise UsageError(

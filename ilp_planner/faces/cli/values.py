@@ -86,7 +86,7 @@ def number_of_tokens(said: str | float | None) -> float | None:
     UsageError: it is no number of tokens.
     """
     try:
-        found = None if said is None else parse_count(said, what="tokens")
+        found = None if said is None else parse_count(said)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if found is not None and (expected := beyond("tokens", found)):

@@ -368,11 +368,11 @@ class Reading:
             return None
         return model_arguments(named, self.source, self.keys.get(MODEL, "model"))
 
-    def usual_length(self, key: str, tokens: int = 2048) -> None:
+    def usual_length(self, key: str) -> None:
         """Say the tokens of a sample where nothing does. key: that would, for the remark."""
         if LENGTH not in self.said and "seq_length" not in self.said:
-            self.say(LENGTH, tokens)
-            self.remarks.append(f"{key}: found none, counted as samples of {tokens} tokens")
+            self.say(LENGTH, 2048)
+            self.remarks.append(f"{key}: found none, counted as samples of 2048 tokens")
 
     def number(self, name: str, otherwise: int = 0) -> int:
         """Return a whole number that was said, or is the system's default."""

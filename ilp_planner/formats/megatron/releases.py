@@ -159,7 +159,7 @@ class Lacking(NamedTuple):
         return f"{self.argument}, which {where if self.since == MAIN else f'{self.since} has'}"
 
 
-def core_named(text: str, option: str) -> str:
+def core_named(text: str) -> str:
     """Return the release that `megatron@0.17` or `megatron@0.17.1` names; empty of `megatron`.
 
     Raises
@@ -172,7 +172,7 @@ def core_named(text: str, option: str) -> str:
     found = [core for core in CORES if asked and f"{core}.".startswith(f"{asked}.")]
     if not found:
         known = ", ".join(f"megatron@{core}" for core in CORES)
-        raise UsageError(f"{option}: found {text!r}, expected megatron, or {known}")
+        raise UsageError(f"FORMAT: found {text!r}, expected megatron, or {known}")
     return found[0]
 
 

@@ -135,16 +135,11 @@ def default_routes(costs: AmpCosts, cluster: ClusterSpec, degrees: AmpDegrees) -
 
 
 def best_partition(
-    costs: AmpCosts,
-    cluster: ClusterSpec,
-    degrees: AmpDegrees,
-    global_batch: int,
-    cutoff: float = math.inf,
+    costs: AmpCosts, cluster: ClusterSpec, degrees: AmpDegrees, global_batch: int
 ) -> AmpPlan | None:
-    """Return the optimal partition under AMP's placement; None when none is below `cutoff`
-    seconds."""
+    """Return the optimal partition under AMP's placement; None: there is none."""
     tables = costs.tables(cluster, degrees, global_batch)
-    cut = best_cut(tables, default_routes(costs, cluster, degrees), cutoff)
+    cut = best_cut(tables, default_routes(costs, cluster, degrees))
     if cut is None:
         return None
     cost = costs.terms(cluster, degrees, cut.partition, global_batch).total

@@ -82,7 +82,7 @@ def priced_sets(cluster: ClusterSpec) -> list[NodeSet]:
     ------
     UsageError: a price is not known, or there are too many sets.
     """
-    check_prices(cluster, "what plans cost")
+    check_prices(cluster)
     number = math.prod(len(kind) + 1 for kind in kinds_of(cluster)) - 1
     if number > MOST_SETS:
         raise UsageError(

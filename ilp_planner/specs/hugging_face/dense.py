@@ -83,10 +83,10 @@ def decoder(
         return Decoder(**values)
 
 
-def attention_biases(config: Config, *, usual: bool = False, mlp: bool = False) -> dict[str, Any]:
+def attention_biases(config: Config) -> dict[str, Any]:
     """Return biases of attention alone, or of all products."""
-    attention = config.flag("attention_bias", usual)
-    both = config.flag("mlp_bias", mlp)
+    attention = config.flag("attention_bias", False)
+    both = config.flag("mlp_bias", False)
     if both and not attention:
         raise config.error("mlp_bias", "false without attention_bias", "true")
     if both:

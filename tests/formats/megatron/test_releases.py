@@ -88,10 +88,10 @@ def test_the_usual_release_is_the_packaged_one() -> None:
     assert releases_of("megatron") == ("", *CORES)
     assert CORES[-1] in EXPORTS["megatron"][""].release
     assert runtime_of("megatron@0.18").release == "0.18.2"
-    assert [core_named(f"megatron@{core}", "FORMAT") for core in CORES] == [*CORES]
+    assert [core_named(f"megatron@{core}") for core in CORES] == [*CORES]
     for named in ("megatron@0.20", "megatron@", "megatron@0.1"):
         with pytest.raises(UsageError, match=r"expected megatron, or megatron@0\.19\.0"):
-            core_named(named, "FORMAT")
+            core_named(named)
 
 
 def test_launches_of_a_release_have_its_defaults() -> None:
