@@ -122,10 +122,11 @@ class Setting(NamedTuple):
     about the devices, not about plans. only: value -> the one runtime whose plans may have it;
     plans of `megatron` may have all others.
 
-    title: in the table of a runtime. fields: attributes of a `TrainingJob`, each in one row alone.
-    search: by the name of a runtime; empty: of all others. remark: the reason or the condition.
-    asked_by: parameters of a request that decide it, if others than the row's own. choice: its
-    values in a job, if the job as a whole has one. change: by `fit`; None: it leaves the setting.
+    title: in the table of a runtime. fields: attributes of a `TrainingJob`, each in one row alone;
+    empty: those of its keys and its option. search: by the name of a runtime; empty: of all others.
+    remark: the reason or the condition. asked_by: parameters of a request that decide it, if others
+    than the row's own. choice: its values in a job, if the job as a whole has one. change: by
+    `fit`; None: it leaves the setting.
     keys: that say its fields; of Megatron-LM those with just the value of a field, as the others
     follow from several arguments; other systems are told no field without one. label, job_label:
     the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
@@ -181,6 +182,13 @@ class Setting(NamedTuple):
             if name in self.search:
                 return self.search[name]
         raise KeyError(f"{self.name}: no search of {runtime}")
+
+
+def whole(row: Setting) -> Setting:
+    """Return the row with the fields that its keys and its option say."""
+    option = (row.job_option.field,) if row.job_option and row.job_option.field else ()
+    said = dict.fromkeys(f"settings.{field}" for field in (*(k.field for k in row.keys), *option))
+    return row if row.fields else row._replace(fields=tuple(said))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from ilp_planner.settings.base import (
     Search,
     Setting,
     Unasked,
+    whole,
 )
 from ilp_planner.settings.domains import (
     CLOSED,
@@ -103,7 +104,7 @@ IMPORTED = "judged in imported plans, never tried"
 DEFAULT = "Megatron-LM's default"
 SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states
 
-SETTINGS = (
+ROWS = (
     Setting(
         "inputs",
         title="inputs",
@@ -136,7 +137,6 @@ SETTINGS = (
         Degree(),
         "Context-parallel degree; likewise.",
         title="cp",
-        fields=("settings.cp",),
         remark="more with `max_cp`; 1 without flash attention",
         search={
             "": Search(SEARCHED, ("1 to 8",)),
@@ -157,7 +157,6 @@ SETTINGS = (
         Degree(),
         "Expert-parallel degree; likewise.",
         title="ep",
-        fields=("settings.ep",),
         remark="1 without experts",
         search={
             "": Search(SEARCHED, ("divisors of the experts",)),
@@ -177,7 +176,6 @@ SETTINGS = (
     Setting(
         "etp",
         title="tp of experts",
-        fields=("settings.etp",),
         remark="1 where experts have biases",
         search={
             "": Search(SEARCHED, ("1", "tp")),
@@ -301,7 +299,6 @@ SETTINGS = (
         "ORDER",
         also=("use_tp_pp_dp_mapping",),
         title="order of ranks",
-        fields=("settings.order",),
         remark="with pp and dp above 1",
         search={
             "": Search(FIXED, ("tp-cp-ep-dp-pp",), remark="the one that it has"),
@@ -317,7 +314,6 @@ SETTINGS = (
     Setting(
         "sequence_parallel",
         title="sequence parallelism",
-        fields=("settings.sequence_parallel",),
         remark="yes with tp above 1",
         search={
             "": Search(FOLLOWS, ("no", "yes")),
@@ -340,7 +336,6 @@ SETTINGS = (
         "NAME",
         only=dict.fromkeys(DIVIDED, "torchtitan"),
         title="schedule",
-        fields=("settings.schedule",),
         remark="1f1b is interleaved where ranks have several virtual stages",
         search={
             "": Search(SEARCHED, ("1f1b",)),
@@ -376,12 +371,6 @@ SETTINGS = (
             "activation_checkpointing",
         ),
         title="recomputation",
-        fields=(
-            "settings.recompute.granularity",
-            "settings.recompute.modules",
-            "settings.recompute.method",
-            "settings.recompute.layers",
-        ),
         remark=(
             "of parts those that a layer has, combined as in NVIDIA's recipes; in every"
             " combination where they are asked for"
@@ -448,7 +437,6 @@ SETTINGS = (
         "without this option, and as the decoder's layers where the runtime has them so.",
         "KIND",
         title="recomputation of encoders",
-        fields=("settings.encoder_recompute",),
         remark=(
             "of encoders that are trained; Qwen3-VL's of Megatron-Bridge as the decoder's layers, "
             "none, core or full, in blocks of one"
@@ -469,7 +457,6 @@ SETTINGS = (
     Setting(
         "distribute",
         title="kept inputs divided",
-        fields=("settings.recompute.distribute",),
         remark="sequence parallelism divides them already",
         search={
             "": Search(LEFT_OUT, ("no",)),
@@ -498,7 +485,6 @@ SETTINGS = (
             "fsdp",
         ),
         title="sharding",
-        fields=("settings.optimizer.sharding",),
         remark=(
             "where several ranks have the same parameters; sharded parameters or "
             "gradients in a pipeline only if asked for"
@@ -557,7 +543,6 @@ SETTINGS = (
         "(--num-distributed-optimizer-instances, HSDP); without this option 1 for Megatron-LM, all "
         "for torchtitan.",
         title="copies of sharded states",
-        fields=("settings.optimizer.instances",),
         remark="any divisor of dp x cp but this itself: instances of the distributed optimizer",
         search={
             "torchtitan": Search(
@@ -578,7 +563,6 @@ SETTINGS = (
         f"How context-parallel ranks attend: some of {', '.join(CP_COMMUNICATIONS)}.",
         "HOW",
         title="cp by",
-        fields=("settings.cp_comm",),
         remark=(
             "a2a where cp divides a rank's heads and groups; nothing else with windows "
             "and sinks; with latent attention only if asked for"
@@ -653,7 +637,6 @@ SETTINGS = (
         "without this option.",
         "WHAT",
         title="overlap of data parallelism",
-        fields=("settings.optimizer.overlap_gradients", "settings.optimizer.overlap_parameters"),
         remark="of gradients and parameters with passes; none for being asked alone",
         search={
             "torchtitan": Search(
@@ -690,7 +673,6 @@ SETTINGS = (
         "KERNEL",
         only={LIGER: "torchtitan"},
         title="fused loss",
-        fields=(FUSED_FIELD, LOSS_FIELD),
         remark="Megatron-LM's own kernel; none for being asked alone",
         search={
             "": Search(AS_ASKED, ("none",), (LIGER,), remark=BY_PEFT),
@@ -712,7 +694,6 @@ SETTINGS = (
     Setting(
         "fused_dropout",
         title="fused dropout and bias",
-        fields=("settings.kernels.fused_dropout",),
         remark=DEFAULT,
         search=KERNEL_OF_FIGURES,
         keys=(Key(MEGATRON, "kernels.fused_dropout", "bias_dropout_fusion"),),
@@ -727,7 +708,6 @@ SETTINGS = (
     Setting(
         "fused_softmax",
         title="fused softmax",
-        fields=("settings.kernels.fused_softmax",),
         remark="counts for local layers alone",
         search=KERNEL_OF_FIGURES,
         keys=(Key(MEGATRON, "kernels.fused_softmax", "masked_softmax_fusion"),),
@@ -735,7 +715,6 @@ SETTINGS = (
     Setting(
         "accumulation_fusion",
         title="fused gradient accumulation",
-        fields=("settings.kernels.accumulation_fusion",),
         remark=DEFAULT,
         search=KERNEL_OF_FIGURES,
         keys=(Key(MEGATRON, "kernels.accumulation_fusion", "gradient_accumulation_fusion"),),
@@ -747,7 +726,6 @@ SETTINGS = (
         "TYPE",
         also=("grad_reduce_in_bf16",),
         title="gradients",
-        fields=("settings.optimizer.gradient",),
         remark=(
             "changes the arithmetic: never without being asked for; bf16 with parameters of bf16"
         ),
@@ -770,7 +748,6 @@ SETTINGS = (
         only=dict.fromkeys(values.BY_TRAINER, "torchtitan"),
         also=("use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", "optim"),
         title="moments",
-        fields=(MOMENTS_FIELD, FORMAT_FIELD),
         remark=(
             "changes the arithmetic: never without being asked for; others with parameters of bf16"
         ),
@@ -833,7 +810,6 @@ SETTINGS = (
         "SWITCH",
         alone="on",
         title="overlap of tensor parallelism",
-        fields=("settings.overlap_tensor",),
         remark=(
             "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with "
             "latent attention"
@@ -868,7 +844,6 @@ SETTINGS = (
         "SWITCH",
         alone="on",
         title="overlap of expert parallelism",
-        fields=("settings.overlap_experts",),
         remark=(
             "with ep above 1, virtual stages in a pipeline, and neither layers nor "
             "experts computed again whole"
@@ -891,7 +866,6 @@ SETTINGS = (
     Setting(
         "overlap_sends",
         title="overlap of virtual stages' messages",
-        fields=("settings.overlap_sends",),
         remark=DEFAULT,
         search=KERNEL_OF_FIGURES,
         label=labels.OVERLAP_SENDS,
@@ -939,7 +913,6 @@ SETTINGS = (
         "WHAT",
         also=("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_modules"),
         title="CUDA graphs",
-        fields=("settings.kernels.graphs", "settings.kernels.graphed"),
         remark=(
             "they hide what the host takes to start kernels; router: attention and routing; layer "
             "and full_iteration without experts; layers are computed again whole with "
@@ -995,7 +968,6 @@ SETTINGS = (
         "precision",
         also=("bf16", "fp16", "fp8", "fp8_format", "fp8_recipe", "fp4_format"),
         title="precision",
-        fields=("settings.precision",),
         remark="else the model's; changes the arithmetic",
         search={
             "": Search(AS_ASKED, ("bf16", "fp16", "fp32")),
@@ -1008,7 +980,6 @@ SETTINGS = (
     Setting(
         "quantised",
         title="products in 8 or 4 bits",
-        fields=("settings.kernels.quantised",),
         remark="where the devices have it; changes the arithmetic",
         search={
             "": Search(
@@ -1053,7 +1024,6 @@ SETTINGS = (
     Setting(
         "number_format",
         title="format of these",
-        fields=("settings.kernels.number_format",),
         search={
             "": Search(FIXED, ("the recipe's",)),
             "deepspeed": Search(FIXED, ("the recipe's",), remark=NO_SETTING),
@@ -1092,7 +1062,6 @@ SETTINGS = (
     Setting(
         "exact_first",
         title="layers at the ends not so",
-        fields=("settings.kernels.exact_first", "settings.kernels.exact_last"),
         remark=IMPORTED,
         search={
             "": Search(LEFT_OUT, ("none",)),
@@ -1121,7 +1090,6 @@ SETTINGS = (
     Setting(
         "attention",
         title="attention",
-        fields=("settings.kernels.attention",),
         remark="unfused where a device has no flash attention",
         search={
             "torchtitan": Search(FIXED, ("flash",), remark=OF_FIGURES),
@@ -1164,7 +1132,6 @@ SETTINGS = (
         "adam without this option.",
         "NAME",
         title="optimiser",
-        fields=("settings.optimizer.name",),
         remark="changes the arithmetic: never without being asked for",
         search={
             "": Search(FIXED, ("adam",), remark="the states of Adam"),
@@ -1210,7 +1177,6 @@ SETTINGS = (
         "SWITCH",
         alone="on",
         title="Muon's buffers packed",
-        fields=("settings.optimizer.packed",),
         remark="off: every rank sums all gradients, and buffers have no room to spare",
         search={
             "": Search(FIXED, ("on",), remark=NO_MUON),
@@ -1244,7 +1210,6 @@ SETTINGS = (
         "this option.",
         "HOW",
         title="dispatcher of tokens",
-        fields=("settings.kernels.dispatcher",),
         remark=(
             "alltoall where nothing is asked, as Megatron's recipes; flex is DeepEP, from Ampere on"
         ),
@@ -1267,7 +1232,6 @@ SETTINGS = (
     Setting(
         "capacity",
         title="capacity of experts",
-        fields=("settings.kernels.capacity", "settings.kernels.pad_to_capacity"),
         remark=("drops tokens, which changes the training: judged in imported plans, never tried"),
         search={
             "": Search(LEFT_OUT, ("all tokens",)),
@@ -1283,7 +1247,6 @@ SETTINGS = (
     Setting(
         "imbalance",
         title="imbalance of tokens",
-        fields=("settings.kernels.imbalance",),
         remark="routing is assumed even",
         search={"": Search(FIXED, ("1",))},
         job_option=JobOption("kernels.imbalance"),
@@ -1297,7 +1260,6 @@ SETTINGS = (
         "SWITCH",
         alone="on",
         title="fused permutation of tokens",
-        fields=("settings.kernels.fused_permute",),
         remark="needs Transformer Engine 2.1",
         search={
             "": Search(FIXED, ("off",), remark=OF_FIGURES),
@@ -1310,7 +1272,6 @@ SETTINGS = (
     Setting(
         "grouped_experts",
         title="grouped products of experts",
-        fields=("settings.kernels.grouped_experts",),
         remark="with experts, as Megatron's recipes",
         search={
             "": Search(FOLLOWS, ("no", "yes"), remark=OF_FIGURES),
@@ -1330,7 +1291,6 @@ SETTINGS = (
         only={"on": "torchtitan"},
         also=("torch_compile",),
         title="compiled layers",
-        fields=("settings.kernels.compiled",),
         remark="by torch.compile: norms, rotation, activation fused; a compiled loss not counted",
         search={
             "torchtitan": Search(AS_ASKED, ("off",), ("on",)),
@@ -1352,7 +1312,6 @@ SETTINGS = (
         "SWITCH",
         alone="on",
         title="deferred gradients of the output layer",
-        fields=("settings.kernels.deferred_output",),
         remark="in a pipeline; the memory of the deferred products is counted, the hidden time not",
         search={
             "": Search(FIXED, ("off",), remark=NO_SETTING),
@@ -1366,7 +1325,6 @@ SETTINGS = (
     Setting(
         "deferral_limit",
         title="micro-batches with deferred gradients",
-        fields=("settings.kernels.deferral_limit",),
         remark=IMPORTED,
         search={
             "": Search(FIXED, ("all",), remark=NO_SETTING),
@@ -1377,7 +1335,6 @@ SETTINGS = (
     Setting(
         "deterministic",
         title="deterministic",
-        fields=("settings.kernels.deterministic",),
         remark=IMPORTED,
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
         keys=(Key(MEGATRON, "kernels.deterministic", "deterministic_mode"),),
@@ -1385,7 +1342,6 @@ SETTINGS = (
     Setting(
         "overlap_shared",
         title="shared experts beside the exchange",
-        fields=("settings.kernels.overlap_shared",),
         remark="their memory is counted, the time that they hide is not",
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
         keys=(Key(MEGATRON, "kernels.overlap_shared", "moe_shared_expert_overlap"),),
@@ -1393,7 +1349,6 @@ SETTINGS = (
     Setting(
         "loader_mask",
         title="mask of the loader",
-        fields=("settings.kernels.loader_mask",),
         remark="causal attention needs none: judged in imported plans, never tried",
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
         keys=(Key(MEGATRON, "kernels.loader_mask", "create_attention_mask_in_dataloader"),),
@@ -1401,7 +1356,6 @@ SETTINGS = (
     Setting(
         "flash_package",
         title="package flash-attn",
-        fields=("settings.kernels.flash_package",),
         remark=IMPORTED,
         search={
             "": Search(FIXED, ("no",), remark=UNSAID),
@@ -1419,7 +1373,6 @@ SETTINGS = (
         "RANK",
         also=("lora_rank", "lora_r"),
         title="rank of adapters",
-        fields=("settings.tuning.rank",),
         remark="0: all parameters are trained; changes the training: never without being asked for",
         search={
             "": Search(AS_ASKED, ("0",), ("8", "16", "64")),
@@ -1453,7 +1406,6 @@ SETTINGS = (
         only={"q_proj+v_proj": "torchtitan"},
         beside=BESIDE,
         title="products with adapters",
-        fields=("settings.tuning.targets",),
         remark="as PEFT has them, and Megatron-Bridge, routed experts among them",
         search={
             "": Search(
@@ -1482,7 +1434,6 @@ SETTINGS = (
         "SHARE",
         beside=BESIDE,
         title="dropout of adapters",
-        fields=("settings.tuning.dropout",),
         remark="a mask, and a copy, of every input; changes the training",
         search={
             "": Search(AS_ASKED, ("0",), ("0.05", "0.1")),
@@ -1503,7 +1454,6 @@ SETTINGS = (
         only={"on": "torchtitan"},
         beside=BESIDE,
         title="base in 4 bits",
-        fields=("settings.tuning.base",),
         remark="with adapters alone; by bitsandbytes; changes the training",
         search={
             "": Search(AS_ASKED, ("off",), ("on",)),
@@ -1540,7 +1490,6 @@ SETTINGS = (
         "layers:0-27, from 0; none without this option.",
         "PARTS",
         title="frozen parts",
-        fields=("settings.tuning.frozen",),
         remark="no gradients of theirs, and no backward pass below the lowest trained layer",
         search={
             "": Search(AS_ASKED, ("none",), ("embedding", "embedding+layers:0")),
@@ -1600,6 +1549,7 @@ SETTINGS = (
         of_devices=True,
     ),
 )
+SETTINGS = tuple(map(whole, ROWS))
 OF_DEGREES = tuple(
     field.removeprefix("settings.") for row in SETTINGS if row.of_degrees for field in row.fields
 )
