@@ -1,10 +1,14 @@
 """Training jobs for tests: small ones by hand, and any that a planner could think of."""
 
+from importlib import import_module
+from typing import Any
+
 from hypothesis import strategies as st
 
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.inputs.files import find_model
+from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention, as_decoder
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
@@ -16,6 +20,29 @@ LLAMA_LIKE = {
     "tied": False,
     "dropout": 0.0,
 }
+
+
+def decoder_named(name: str) -> Decoder:
+    """Return the decoder of a model that ships."""
+    model = as_decoder(find_model(name).architecture)
+    assert model is not None
+    return model
+
+
+def transformers_config(name: str, model: Decoder) -> Any:
+    """Return the configuration of a dense model for transformers. name: ours."""
+    kinds = {"qwen2.5": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}
+    family = next((own for start, own in kinds.items() if name.startswith(start)), "Llama")
+    return getattr(import_module("transformers"), f"{family}Config")(
+        vocab_size=model.vocab,
+        hidden_size=model.hidden,
+        intermediate_size=model.ffn,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.kv_heads,
+        tie_word_embeddings=model.tied,
+        **({} if family == "Qwen2" else {"head_dim": model.head}),
+    )
 
 
 def llama(**changes: object) -> Decoder:

@@ -26,14 +26,13 @@ import numpy as np
 from ilp_planner.costs.training import iteration
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
-from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.data_sheets import gpu_architecture
-from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import published
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.points import Point, keep
+from tests.training_jobs import decoder_named
 
 FILE = published.DATA / "public" / "llmq_consumer.csv"
 SOURCE = "IST-DASLab/llmq (Apache-2.0)"
@@ -54,8 +53,7 @@ class Step(NamedTuple):
 def job_of(row: dict[str, str]) -> TrainingJob:
     """Return the job of a row. Gradients, parameters that are stepped and both moments have two
     bytes (`--model-dtype`, `--opt-m-dtype` and `--opt-v-dtype` of all rows)."""
-    model = as_decoder(find_model(row["model"].lower()).architecture)
-    assert model is not None
+    model = decoder_named(row["model"].lower())
     said, gpus = {*re.findall(r"--[a-z-]+", row["settings"])}, int(row["gpus"])
     shared = "--shard-weights" in said, "--shard-gradients" in said
     sharding = "parameters" if shared[0] else "gradients" if shared[1] else "optimizer"

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ilp_planner.inputs.files import find_model
 from ilp_planner.job.memory import rank_memory
 from ilp_planner.settings.values import as_transformers
-from ilp_planner.specs.decoder import Window, as_decoder
+from ilp_planner.specs.decoder import Window
 from ilp_planner.specs.machine import USUAL
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
@@ -33,6 +32,7 @@ from tests.benchmarks.points import Point, keep
 from tests.benchmarks.published import Run
 from tests.benchmarks.step_fit import fitted
 from tests.benchmarks.step_times import seconds, shipped
+from tests.training_jobs import decoder_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,8 +96,7 @@ def _amd() -> list[Run]:
     found = []
     if not AMD.is_file():
         return found
-    model = as_decoder(find_model("llama2-70b").architecture)
-    assert model is not None
+    model = decoder_named("llama2-70b")
     for row in csv.DictReader(AMD.open()):
         if "lora" not in row["benchmark"]:
             continue
@@ -214,8 +213,7 @@ def told_by_one(gpu: str) -> Told:
 
 def transformers_job(row: dict[str, Any]) -> TrainingJob:
     """Return the job of a step of transformers."""
-    model = as_decoder(find_model(row["model"]).architecture)
-    assert model is not None
+    model = decoder_named(row["model"])
     places = max(row["tokens"], model.max_position_embeddings)
     model = replace(model, sequence=row["tokens"], max_position_embeddings=places, qkv_bias=False)
     tuning, optimizer = Tuning(), OptimizerSettings(master=0, gradient=2, moments=4)

@@ -1,4 +1,4 @@
-"""Jobs that no release of torchtitan runs, and what their refusals are held to."""
+"""Jobs that no release of torchtitan runs, and what refusals of exports are held to."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -8,17 +8,16 @@ import pytest
 
 from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.costs.training.iteration import SYNC, iteration_terms
-from ilp_planner.inputs.files import find_model
 from ilp_planner.job.decoder import embedding_module, layer_module, output_module
 from ilp_planner.job.memory import memory_parts
 from ilp_planner.job.states import BLOCK, moments_of, state_widths
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
-from ilp_planner.specs.decoder import Decoder, Experts, as_decoder
+from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.training import MOMENT_FORMATS, OptimizerSettings, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.examples import for_each
 from tests.runtime_cases import runtime_problem
-from tests.training_jobs import LLAMA_LIKE
+from tests.training_jobs import LLAMA_LIKE, decoder_named, transformers_config
 
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Bytes = tuple[int, int]
@@ -51,12 +50,6 @@ def job_of(
     return TrainingJob(settings=found, **own)
 
 
-def model_named(name: str) -> Decoder:
-    model = as_decoder(find_model(name).architecture)
-    assert model is not None
-    return model
-
-
 def kept(job: TrainingJob) -> Bytes:
     """Return bytes of all moments of a job, that stay on the device and in pages."""
     alone, several = embedding_module(job), layer_module(job, *job.kind(0))
@@ -81,7 +74,7 @@ def test_moments_are_those_of_bitsandbytes(
     name: str, rank: int, targets: tuple[str, ...], blocks: Bytes, single: Bytes
 ) -> None:
     tuning = Tuning(rank=rank, targets=targets, adapters="fp32" * bool(rank))
-    model = model_named(name)
+    model = decoder_named(name)
     assert kept(job_of("paged-8bit", model, tuning)) == blocks
     assert kept(job_of("paged", model, tuning)) == single
     assert kept(job_of("8bit", model, tuning)) == (sum(blocks), 0)
@@ -93,19 +86,8 @@ def test_bitsandbytes_itself_has_them() -> None:
     transformers, bnb = pytest.importorskip("transformers"), pytest.importorskip("bitsandbytes")
     warnings.simplefilter("ignore")
     for name, rank, targets, *expected in BITSANDBYTES:
-        model = model_named(name)
-        kinds = {"qwen2.5": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}
-        family = next((own for start, own in kinds.items() if name.startswith(start)), "Llama")
-        config = getattr(transformers, f"{family}Config")(
-            vocab_size=model.vocab,
-            hidden_size=model.hidden,
-            intermediate_size=model.ffn,
-            num_hidden_layers=model.layers,
-            num_attention_heads=model.heads,
-            num_key_value_heads=model.kv_heads,
-            tie_word_embeddings=model.tied,
-            **({} if family == "Qwen2" else {"head_dim": model.head}),
-        )
+        model = decoder_named(name)
+        config = transformers_config(name, model)
         with torch.device("meta"):
             made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
             if rank:
@@ -131,7 +113,7 @@ def test_states_that_were_measured() -> None:
     """On one H200 (`tests/benchmarks/results/gpu_runs.json`): what PyTorch's allocator held more
     after the first step, which rounds each tensor up."""
     tuning = Tuning(rank=16, targets=EVERY, adapters="fp32")
-    stays, _ = kept(job_of("paged-8bit", model_named("llama2-13b"), tuning))
+    stays, _ = kept(job_of("paged-8bit", decoder_named("llama2-13b"), tuning))
     assert stays == pytest.approx(8202427392 - 8128107520, rel=0.01)
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 
 from ilp_planner.costs.profiles.work import kernel_time, rates_of
 from ilp_planner.costs.training.iteration import SYNC, iteration_terms
-from ilp_planner.inputs.files import find_model
 from ilp_planner.job.decoder import embedding_module, layer_module, output_module
 from ilp_planner.job.matrices import (
     GATHERED,
@@ -24,11 +23,10 @@ from ilp_planner.job.matrices import (
 from ilp_planner.job.memory import memory_parts
 from ilp_planner.job.states import trained_weights
 from ilp_planner.job.work import step_traffic
-from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.training import MUON, MUON_MODES, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples, for_each
 from tests.runtime_cases import runtime_problem
-from tests.training_jobs import deepseek, jobs, llama
+from tests.training_jobs import decoder_named, deepseek, jobs, llama
 
 BUILDS = (embedding_module, output_module)
 
@@ -108,9 +106,7 @@ def test_states_are_those_of_pytorch(name: str) -> None:
     """Of `torch.optim.Muon` and `AdamW` beside it, of parameters of such shapes with one step of
     gradients, on the meta device."""
     torch = pytest.importorskip("torch")
-    model = as_decoder(find_model(name).architecture)
-    assert model is not None
-    job = job_of(model=replace(model, layers=2))
+    job = job_of(model=replace(decoder_named(name), layers=2))
     modules = [embedding_module(job), *2 * [layer_module(job, *job.kind(0))], output_module(job)]
     matrix, others = [], []
     for module in modules:

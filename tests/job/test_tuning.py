@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ilp_planner.base.files import Document
-from ilp_planner.inputs.files import find_model
 from ilp_planner.job.decoder import layer_module, output_module
 from ilp_planner.job.memory import memory_parts, rank_memory
 from ilp_planner.job.modules import Module
@@ -33,7 +32,7 @@ from ilp_planner.specs.tuning import (
 from tests.examples import for_each
 from tests.specs.hugging_face import test_hybrids as known
 from tests.specs.hugging_face.published import PUBLISHED
-from tests.training_jobs import LLAMA_LIKE
+from tests.training_jobs import LLAMA_LIKE, decoder_named, transformers_config
 
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # Bytes of parameters, gradients and moments that PEFT 0.21.2 has on the meta device, the base in
@@ -130,12 +129,6 @@ def job_of(tuning: Tuning, model: Decoder | None = None, **settings: Any) -> Tra
     return TrainingJob(model=model or Decoder(**SMALL), micro_batch=1, global_batch=1, settings=own)
 
 
-def model_named(name: str) -> Decoder:
-    model = as_decoder(find_model(name).architecture)
-    assert model is not None
-    return model
-
-
 def configured(values: dict[str, Any]) -> Decoder:
     read = read_config(Document("config.json", json.dumps(values)), text_only=True)
     model = as_decoder(read.architecture)
@@ -165,7 +158,7 @@ def tuning_of(rank: int, targets: tuple[str, ...], **others: Any) -> Tuning:
 def test_states_are_those_of_peft(
     name: str, rank: int, targets: tuple[str, ...], expected: tuple[int, int, int]
 ) -> None:
-    assert states(job_of(tuning_of(rank, targets), model_named(name))) == expected
+    assert states(job_of(tuning_of(rank, targets), decoder_named(name))) == expected
 
 
 @for_each("case", CONFIGURED)
@@ -200,19 +193,8 @@ def test_peft_itself_has_them() -> None:
     transformers = pytest.importorskip("transformers")
     warnings.simplefilter("ignore")
     for name, rank, targets, expected in PEFT:
-        model = model_named(name)
-        kind = {"qwen2.5": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}
-        family = next((own for start, own in kind.items() if name.startswith(start)), "Llama")
-        config = getattr(transformers, f"{family}Config")(
-            vocab_size=model.vocab,
-            hidden_size=model.hidden,
-            intermediate_size=model.ffn,
-            num_hidden_layers=model.layers,
-            num_attention_heads=model.heads,
-            num_key_value_heads=model.kv_heads,
-            tie_word_embeddings=model.tied,
-            **({} if family == "Qwen2" else {"head_dim": model.head}),
-        )
+        model = decoder_named(name)
+        config = transformers_config(name, model)
         with torch.device("meta"):
             whole = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         base = sum(

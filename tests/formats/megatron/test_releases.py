@@ -24,15 +24,12 @@ from ilp_planner.formats.megatron.releases import (
     read_for,
 )
 from ilp_planner.formats.versions import CORES
-from ilp_planner.inputs.files import find_model
-from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.training import TrainingJob
+from tests.training_jobs import decoder_named
 
 
 def job_of(name: str, **changes: int) -> TrainingJob:
-    model = as_decoder(find_model(name).architecture)
-    assert model is not None
-    return TrainingJob(model=model, micro_batch=1, global_batch=16, **changes)
+    return TrainingJob(model=decoder_named(name), micro_batch=1, global_batch=16, **changes)
 
 
 def test_rows_name_arguments_of_the_table() -> None:

@@ -4,18 +4,17 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ilp_planner.base.library import find_spec
 from ilp_planner.costs.training.job import base_layout
 from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of, names_of
 from ilp_planner.spaces.training.enumerate.choices import decided
 from ilp_planner.spaces.training.enumerate.degrees import megatron_space
 from ilp_planner.spaces.training.runtime import Runtime
 from ilp_planner.specs.data_sheets import gpu_architecture
-from ilp_planner.specs.decoder import Decoder, as_decoder
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
-from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.training import PARTS, QUANTISED, RECOMPUTATIONS, TrainingJob
+from tests.training_jobs import decoder_named
 
 BATCH = 8  # samples per iteration
 
@@ -31,9 +30,7 @@ class Example(NamedTuple):
     @property
     def decoder(self) -> Decoder:
         """The model's dimensions."""
-        decoder = as_decoder(read_model(find_spec(self.model, "models")).architecture)
-        assert decoder is not None
-        return decoder
+        return decoder_named(self.model)
 
 
 # Without and with experts, without flash attention, and in every precision and recipe.
