@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.cases import CASES, DATA, ROOT
+from tests.oracle import ORACLE
 
 GOOD = 1.02  # a good plan: within 2 % of the final one
-ORACLE = ROOT.parent / "shared" / "oracles" / "aceso_score.py"
 
 
 def main() -> None:

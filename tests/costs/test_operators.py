@@ -1,12 +1,9 @@
 """Surroundings of a stage; layouts and their changes against an independent scorer of Aceso's
 formulas."""
 
-import importlib.util
 import itertools
 import math
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from ilp_planner.peers.aceso.costs import AcesoCosts
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.specs.model_reader import read_model
 from tests.examples import for_each
+from tests.oracle import ORACLE, oracle
 from tests.tiny import make_profile, make_row
 
 
@@ -27,7 +25,6 @@ def test_a_stage_of_which_nothing_is_said_is_alone_on_its_node() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-ORACLE = ROOT.parent / "shared" / "oracles" / "aceso_score.py"
 OPERATORS = {
     name
     for model in ("gpt3-1.3b", "wide-resnet-1b")
@@ -41,17 +38,6 @@ OPTIONS = [
     for split in (0, 1)
 ]
 needs_oracle = pytest.mark.skipif(not ORACLE.exists(), reason="no ../shared/oracles")
-
-
-@cache
-def oracle() -> ModuleType:
-    """Return the scorer as a module."""
-    spec = importlib.util.spec_from_file_location("aceso_score", ORACLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def theirs(have: Layout | None, want: Layout | None) -> Any:

@@ -12,8 +12,8 @@ import pytest
 from ilp_planner.job.operators import outputs_kept, shares_kept
 from ilp_planner.job.work import layer_work
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
-from tests.runtimes.titan import read, stand_in_for_unused
-from tests.training_jobs import deepseek, job, llama
+from tests.runtimes.titan import MODELS, read, stand_in_for_unused
+from tests.training_jobs import job
 from tests.training_jobs import settings as usual
 
 if TYPE_CHECKING:
@@ -32,12 +32,6 @@ from torchtitan.distributed.activation_checkpoint import apply_ac  # noqa: E402
 from torchtitan.protocols import train_spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-SMALL = {"layers": 2, "sequence": 64}
-MODELS = {
-    "llama3": llama(**SMALL),
-    "qwen3": llama(**SMALL, qk_norm=True, kv_heads=4),
-    "deepseek_v3": deepseek(**SMALL),
-}
 Shape = tuple[int, int, int]  # m, n, k of a product
 
 

@@ -15,6 +15,7 @@ from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.torchtitan import export_torchtitan
 from ilp_planner.job.decoder import rank_modules
 from ilp_planner.specs.training import TrainingJob
+from tests.training_jobs import deepseek, llama
 
 # of `Requires-Dist`
 UNUSED = ("datasets", "einops", "PIL", "tokenizers", "torchdata")
@@ -24,6 +25,13 @@ MODULES = {
     "torchtitan.models.moe.kernels": "triton",
     "torchtitan.distributed.minimal_async_ep.kernels": "triton",
 }
+
+SMALL = {"layers": 2, "sequence": 64}
+MODELS = {
+    "llama3": llama(**SMALL),
+    "qwen3": llama(**SMALL, qk_norm=True, kv_heads=4),
+    "deepseek_v3": deepseek(**SMALL),
+}  # by torchtitan's names
 
 
 class AbsentModule(ModuleType):

@@ -1,12 +1,10 @@
 """Aceso's cost model against an independent scorer of Aceso's formulas, to nine digits."""
 
-import importlib.util
 import itertools
 import json
 import math
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +24,11 @@ from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from tests.examples import examples, for_each
+from tests.oracle import ORACLE, oracle
 from tests.tiny import make_profile, make_row
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT.parent / "shared" / "data" / "aceso"
-ORACLE = ROOT.parent / "shared" / "oracles" / "aceso_score.py"
 PLANS = sorted((DATA / "plans").glob("*.json"))
 EXACT = {"rel": 1e-9, "abs": 0.0}
 MICRO_BATCHES = {"gpt": (1, 2, 4, 8), "t5": (1, 2, 4, 8), "resnet": (16, 32, 48, 64)}
@@ -46,17 +44,6 @@ CASES = (
 pytestmark = pytest.mark.skipif(
     not (ORACLE.exists() and DATA.exists()), reason="no ../shared/oracles or ../shared/data/aceso"
 )
-
-
-@cache
-def oracle() -> ModuleType:
-    """Return the scorer as a module."""
-    spec = importlib.util.spec_from_file_location("aceso_score", ORACLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @cache
