@@ -4,12 +4,20 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from ilp_planner.costs.profiles.work import kernel_time, rates_of
 from ilp_planner.costs.training.iteration import SYNC, iteration_terms
-from ilp_planner.job.decoder import embedding_module, layer_module, output_module
+from ilp_planner.costs.training.muon import muon_steps
+from ilp_planner.job.decoder import (
+    embedding_module,
+    final_norm_module,
+    layer_module,
+    output_module,
+    prediction_module,
+)
 from ilp_planner.job.matrices import (
     GATHERED,
     OF_ITERATION,
@@ -22,7 +30,9 @@ from ilp_planner.job.matrices import (
 )
 from ilp_planner.job.memory import memory_parts
 from ilp_planner.job.states import trained_weights
+from ilp_planner.job.uneven import slower
 from ilp_planner.job.work import step_traffic
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import MUON, MUON_MODES, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples, for_each
 from tests.runtime_cases import runtime_problem
@@ -219,6 +229,37 @@ def test_a_step_takes_its_products_its_traffic_and_its_messages(mode: str, shard
     more = iteration_terms(costs, job)[SYNC] - iteration_terms(other, plain)[SYNC]
     assert more == pytest.approx(costs.step(0).sum() - other.step(0).sum())
     assert more > 0
+
+
+@for_each("packed", [True, False])
+@for_each("model", [llama(), llama(prediction_layers=2), deepseek(), deepseek(prediction_layers=1)])
+def test_every_element_steps_what_it_has(model: Decoder, packed: bool) -> None:
+    """On a device whose steps reach half of its rate. Two replicas share the states; where buffers
+    are not packed, one of them steps all of a table of words."""
+    problem = runtime_problem("megatron", "dense", global_batch=4)
+    device = next(iter(problem.cluster.device_types.values()))
+    device = replace(device, machine=replace(device.machine, stepping=0.5))
+    job = job_of(of_muon("optimizer", packed=packed), model=model, dp=2)
+    network = problem.costs.ranks_of_job(job, problem.cluster).network
+    rate, more = rates_of(device).streaming * 0.5, model.prediction_layers
+    own = [layer(job, number) for number in job.layer_kinds]
+    last = [output_module, *[final_norm_module][: more > 0], *more * [prediction_module]]
+    expected = []
+    for builds in ([embedding_module], *([one] for one in own), last):
+        found = np.zeros(2)
+        for build in builds:
+            for matrix in matrices(job, build):
+                step = step_of(matrix, job.settings)
+                one = step.once / rate + step.turns * kernel_time(step.products, device, "bf16")
+                found[int(matrix.expert)] += matrix.times * one * slower(job, expert=matrix.expert)
+            for weight, times, name in trained_weights(build(job)):
+                words = name in ("word_embeddings", "output_layer")
+                if words or len(weight.shape) != 2:
+                    copies = 2 if words and not packed else 1
+                    moved = copies * times * weight.count * step_traffic(job.settings)
+                    found[int(weight.expert)] += moved / rate
+        expected.append(found)
+    assert muon_steps(job, network, [device], 0) == pytest.approx(np.array(expected))
 
 
 @for_each(
