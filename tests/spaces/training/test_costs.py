@@ -184,15 +184,30 @@ def test_what_fits_is_what_the_memory_model_says(
     if pp == 1 or experts:
         virtual = 1
     remainder = data.draw(st.sampled_from(REMAINDERS)) if virtual > 1 else FIRST
+    inner = data.draw(st.lists(st.integers(3, 8), min_size=pp - 1, max_size=pp - 1, unique=True))
+    fits_as_it_is(pp, virtual, tp, again, experts, predicts, sharding, remainder, inner)
+
+
+def test_the_last_norm_is_where_the_output_alone_leaves_it():
+    """In models that predict further tokens, on the rank before the last one."""
+    tried = [
+        fits_as_it_is(pp, 2, 1, Recompute(), False, True, "optimizer", ALONE, inner)
+        for pp in (2, 4)
+        for inner in itertools.combinations(range(3, 9), pp - 1)
+    ]
+    assert sum(tried) >= 5
+
+
+def fits_as_it_is(pp, virtual, tp, again, experts, predicts, sharding, remainder, inner):
+    """Hold what fits with these layers against memory; tell whether there is such a layout."""
     model = Decoder(
         layers=9, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768,
         experts=MIXTURE if experts else None, positions="rope", prediction_layers=int(predicts),
     )  # fmt: skip
-    inner = data.draw(st.lists(st.integers(3, 8), min_size=pp - 1, max_size=pp - 1, unique=True))
     ends = (0, *sorted(inner), 11)
     sizes = virtual_sizes(ends, virtual, model.layers, remainder)
     if min(sizes) < 1 or sum(sizes) != 11:
-        return
+        return False
     base = job(tp=tp, pp=pp, model=model, recompute=again)
     optimizer = dataclasses.replace(base.settings.optimizer, sharding=sharding)
     settings = dataclasses.replace(base.settings, optimizer=optimizer)
@@ -209,6 +224,7 @@ def test_what_fits_is_what_the_memory_model_says(
     for rank, (start, stop) in enumerate(itertools.pairwise(ends)):
         assert enough.possible[enough.row[rank], start, stop]
         assert unknown or not short.possible[short.row[rank], start, stop]
+    return True
 
 
 @for_each("expert", [False, True])
@@ -252,8 +268,10 @@ def test_the_most_layers_are_those_that_fit(pp: int, expert: bool) -> None:
             own = sizes if agains is some else ()
             many = most_layers(parts(agains[0]), limits, 9, kind=expert, sizes=own)
             expected = np.array([most(again, limits) for again in agains])
-            # an inner rank without any layer is no range
+            # an inner rank without any layer is no range; the ends are, with what else they have
             assert (np.maximum(many, 0) == np.maximum(expected, 0)).all()
+            ends = np.maximum(many, -1)[:, [0, -1]]
+            assert (ends == expected[:, [0, -1]]).all()
             seen.update(expected.flatten().tolist())
     assert len(seen) > 3
 
