@@ -199,6 +199,7 @@ def test_a_pass_hides_no_more_than_it_takes(
 
 def test_sends_are_the_measured_ones_at_their_size():
     network = Network(small_cluster(2, 1), (0, 1))
+    assert network.route(job(dp=2), "dp-cp", 0).seconds("all_gather", 0.0) == 0.0
     cluster, measured = (ranks(job(pp=2), network, *kinds) for kinds in ((), [(SEND, 2, 2)]))
     size = measured.boundary
     assert size == 512 * 256 * 2 == SIZES[1]
