@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.doctor.prediction import Prediction
     from ilp_planner.formats.logs.base import Range, RunLog, Snapshot, Trace
     from ilp_planner.specs.training import TrainingJob
+
+Part = TypeVar("Part")
 
 WORTH = 0.02  # share of a step below which nothing is called a cause
 
@@ -40,6 +42,19 @@ TRACE = "a trace of one rank (torch.profiler, 3 steps)"
 OF_RANKS = "timers (Megatron-LM: --timing-log-level 2 --timing-log-option minmax)"
 TIMERS = f"{OF_RANKS} or a trace"
 JOB = "the job (`job_file`)"
+LOG, STEPS = "a log", "a log with the seconds of steps"
+
+
+def needed(part: Part | None, what: str) -> Part:
+    """Return a part of a case. what: it is, in words.
+
+    Raises
+    ------
+    NotTold: the run has none.
+    """
+    if part is None:
+        raise NotTold(what)
+    return part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,50 +90,6 @@ class Case:
     def least(self) -> float:
         """Seconds below which nothing is called a cause."""
         return WORTH * self.seconds
-
-    def needed_steps(self) -> Steps:
-        """Return the statistics of steps.
-
-        Raises
-        ------
-        NotTold: there are none.
-        """
-        if self.steps is None:
-            raise NotTold("a log with the seconds of steps")
-        return self.steps
-
-    def needed_log(self) -> RunLog:
-        """Return the log.
-
-        Raises
-        ------
-        NotTold: there is none.
-        """
-        if self.log is None:
-            raise NotTold("a log")
-        return self.log
-
-    def needed_trace(self) -> Trace:
-        """Return the trace.
-
-        Raises
-        ------
-        NotTold: there is none.
-        """
-        if self.trace is None:
-            raise NotTold(TRACE)
-        return self.trace
-
-    def needed_prediction(self) -> Prediction:
-        """Return the prediction.
-
-        Raises
-        ------
-        NotTold: no job is known.
-        """
-        if self.prediction is None:
-            raise NotTold(JOB)
-        return self.prediction
 
     def timer(self, *names: str) -> Range | None:
         """Return the sum of timers in each step; None if the log has none of them."""

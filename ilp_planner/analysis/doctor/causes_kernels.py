@@ -6,7 +6,17 @@ import math
 from collections import Counter
 from operator import attrgetter
 
-from ilp_planner.analysis.doctor.case import OF_RANKS, TIMERS, Case, Cause, NotTold
+from ilp_planner.analysis.doctor.case import (
+    JOB,
+    LOG,
+    OF_RANKS,
+    TIMERS,
+    TRACE,
+    Case,
+    Cause,
+    NotTold,
+    needed,
+)
 from ilp_planner.analysis.doctor.prediction import COMPUTE, DATA, Prediction
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.formats.logs import metrics as m
@@ -36,7 +46,7 @@ def _passes(case: Case, needs: str = TIMERS) -> tuple[tuple[float, float], tuple
 
 def recomputation(case: Case) -> Cause | None:
     """Look for a backward pass that runs a forward pass again, and should not."""
-    prediction = case.needed_prediction()
+    prediction = needed(case.prediction, JOB)
     job = prediction.job
     check = "start it without recomputation (Megatron-LM: no --recompute-granularity)"
     if case.trace is not None and min(case.trace.attention) > 0:
@@ -89,7 +99,7 @@ RECOMPUTED = (FULL_RECOMPUTE, Recompute(granularity="selective", modules=("core_
 
 def straggler(case: Case) -> Cause | None:
     """Look for a rank that computes longer than others with as much to do."""
-    prediction = case.needed_prediction()
+    prediction = needed(case.prediction, JOB)
     forward, backward = _passes(case, OF_RANKS)
     if math.isnan(forward[0]) or math.isnan(backward[0]):
         raise NotTold(OF_RANKS.replace("minmax", "minmax, not max"))
@@ -126,7 +136,9 @@ def straggler(case: Case) -> Cause | None:
 def _slowest(case: Case) -> tuple[int, float] | None:
     """Return the rank that is slowest most often, and in which share of steps."""
     ranks = [
-        rank for name in (*FORWARD, *BACKWARD) for rank in case.needed_log().slowest.get(name, ())
+        rank
+        for name in (*FORWARD, *BACKWARD)
+        for rank in needed(case.log, LOG).slowest.get(name, ())
     ]
     if not ranks:
         return None
@@ -136,7 +148,7 @@ def _slowest(case: Case) -> tuple[int, float] | None:
 
 def clocks(case: Case) -> Cause | None:
     """Look for kernels that are slower than these GPUs', all by as much."""
-    prediction = case.needed_prediction()
+    prediction = needed(case.prediction, JOB)
     error = prediction.judged.known.error
     high = error.high**SURE if error is not None else UNKNOWN
     usual = sum(prediction.parts.get(name, 0.0) for name in COMPUTE)
@@ -165,7 +177,7 @@ def clocks(case: Case) -> Cause | None:
 
 def messages(case: Case) -> Cause | None:
     """Look for messages that take longer than these links need, or that are not overlapped."""
-    prediction = case.needed_prediction()
+    prediction = needed(case.prediction, JOB)
     if case.trace is not None:
         return _messages_of_trace(case, prediction)
     timed = case.timed(*SYNC)
@@ -204,7 +216,7 @@ EXPOSED = "communication"
 
 
 def _messages_of_trace(case: Case, prediction: Prediction) -> Cause | None:
-    trace = case.needed_trace()
+    trace = needed(case.trace, TRACE)
     predicted = sum(
         seconds
         for name, seconds in prediction.parts.items()
@@ -263,7 +275,7 @@ def _not_overlapped(seconds: float, evidence: str) -> Cause:
 
 def host_bound(case: Case) -> Cause | None:
     """Look for a GPU that waits for its host between kernels."""
-    trace = case.needed_trace()
+    trace = needed(case.trace, TRACE)
     if trace.gaps <= HOST * case.seconds:
         return None
     return Cause(
@@ -279,7 +291,7 @@ def host_bound(case: Case) -> Cause | None:
 
 def experts(case: Case) -> Cause | None:
     """Look for experts that get more tokens than others, as the log says."""
-    prediction, log = case.needed_prediction(), case.needed_log()
+    prediction, log = needed(case.prediction, JOB), needed(case.log, LOG)
     if prediction.job.model.experts is None:
         return None
     fullest = log.last(m.IMBALANCE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.analysis.doctor.case import Case, Cause, NotTold
+from ilp_planner.analysis.doctor.case import JOB, LOG, Case, Cause, NotTold, needed
 from ilp_planner.analysis.doctor.prediction import Other, Prediction, other_settings
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.formats.logs import metrics as m
@@ -22,7 +22,7 @@ SPREAD = 0.005  # relative, of tokens in a step: more of it is padding, not anot
 
 def another_batch(case: Case) -> Cause | None:
     """Look for steps of another number of samples than the job's."""
-    prediction, log = case.needed_prediction(), case.needed_log()
+    prediction, log = needed(case.prediction, JOB), needed(case.log, LOG)
     job = prediction.job
     found = samples_of(log, job.model.sequence, job.world)
     if found is None:
@@ -94,7 +94,7 @@ def _per_step(log: RunLog, name: str) -> np.ndarray | None:
 
 def padding(case: Case) -> Cause | None:
     """Look for tokens that are no text."""
-    log, prediction = case.needed_log(), case.needed_prediction()
+    log, prediction = needed(case.log, LOG), needed(case.prediction, JOB)
     job = prediction.job
     asked = job.global_batch * job.model.sequence
     real = log.series.get(m.REAL)
@@ -139,7 +139,7 @@ def printed_differences(case: Case) -> list[Difference]:
     ------
     NotTold: no job is known, or the log prints none.
     """
-    prediction = case.needed_prediction()
+    prediction = needed(case.prediction, JOB)
     if case.printed is None:
         raise NotTold("a log that prints its arguments")
     found = []
@@ -165,7 +165,7 @@ def as_printed(case: Case) -> Prediction | None:
 
 def flags(case: Case, differences: Iterable[Difference]) -> Iterator[Cause]:
     """Yield the settings that the log prints otherwise than the job has them, and that cost."""
-    prediction = case.needed_prediction()
+    prediction = needed(case.prediction, JOB)
     for other, seconds in differences:
         if seconds is not None and seconds > case.least:
             yield Cause(

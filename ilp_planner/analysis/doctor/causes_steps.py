@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.analysis.doctor.case import Case, Cause, NotTold
+from ilp_planner.analysis.doctor.case import LOG, STEPS, Case, Cause, NotTold, needed
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.formats.logs import metrics as m
 
@@ -24,7 +24,7 @@ LOADING = ("batch-generator",)
 
 def warm_up(case: Case) -> Cause | None:
     """Look for slow first steps in the mean."""
-    steps = case.needed_steps()
+    steps = needed(case.steps, STEPS)
     if steps.warming <= case.least:
         return None
     first = format_seconds(steps.steady + steps.warming * steps.count / steps.warm)
@@ -40,7 +40,7 @@ def warm_up(case: Case) -> Cause | None:
 
 def stalls(case: Case) -> Cause | None:
     """Look for slow steps in a rhythm."""
-    steps = case.needed_steps()
+    steps = needed(case.steps, STEPS)
     rhythm = steps.rhythm
     if rhythm is None or steps.rhythmic <= case.least:
         return None
@@ -76,7 +76,7 @@ def stalls(case: Case) -> Cause | None:
 def _saved_then(case: Case, slow: tuple[int, ...]) -> bool:
     """Tell whether checkpoints are saved at most of the slow steps, by the log's own words or by
     the interval that it prints."""
-    log = case.needed_log()
+    log = needed(case.log, LOG)
     near = [any(abs(step - saved) <= 1 for saved in log.saved) for step in slow]
     if near and sum(near) > len(near) / 2:
         return True
@@ -117,7 +117,7 @@ def loading(case: Case) -> Cause | None:
 
 def saving(case: Case) -> Cause | None:
     """Look for seconds of checkpoints that the log has in steps."""
-    log = case.needed_log()
+    log = needed(case.log, LOG)
     values = log.series.get(m.CHECKPOINT)
     steps = case.steps
     if values is None:
@@ -137,7 +137,7 @@ def saving(case: Case) -> Cause | None:
 
 def jitter(case: Case) -> Cause | None:
     """Look for steps that are slow at random."""
-    steps = case.needed_steps()
+    steps = needed(case.steps, STEPS)
     noisy = steps.noise if steps.noise > NOISY * steps.steady else 0.0
     seconds = steps.random + noisy
     if seconds <= case.least or _retried(case) is not None:
@@ -158,7 +158,7 @@ def jitter(case: Case) -> Cause | None:
 
 def slower_later(case: Case) -> Cause | None:
     """Look for a step from which on all are slower."""
-    steps = case.needed_steps()
+    steps = needed(case.steps, STEPS)
     clock = _clock(case)
     if clock is not None:
         return clock
@@ -178,7 +178,7 @@ def slower_later(case: Case) -> Cause | None:
 
 def _clock(case: Case) -> Cause | None:
     """Return clocks that the log has, if they fall and steps become slower with them."""
-    log = case.needed_log()
+    log = needed(case.log, LOG)
     values = log.series.get(m.CLOCK)
     if values is None or int(np.isfinite(values).sum()) < 3:
         return None
