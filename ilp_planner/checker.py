@@ -2447,50 +2447,24 @@ def expert_degrees(plans, tp, rest):
 
 
 class Jobs:
-    """The figures of a certificate, of all degrees: seconds exactly, and in picoseconds, rounded
-    down."""
+    """The model, the device and the settings of a certificate, of which figures of all degrees are
+    computed."""
 
     name = "training"
 
     def __init__(self, record, plans):
-        self.layers, plans["pattern"] = None, (0,) * plans["layers"]
-        if "job" in record:  # nothing is believed: the figures of layers are computed
-            self.layers = computed(layer_costs().Costs, record["job"], plans["devices_per_node"])
-            agree_model(self.layers, plans)
-            self.layers.ways = priced(plans)
-            plans["pattern"] = self.layers.pattern
-            self.forms = {}
-            for row in get(record["job"], "forms", list):
-                choice, form, number = row if isinstance(row, list) and len(row) == 3 else (-1,) * 3
-                typed(number, "forms", int, 0, len(self.layers.settings) - 1)
-                self.forms[typed(choice, "forms", int, 0), typed(form, "forms", str)] = number
-            agree_settings(self.layers.settings, self.forms, plans["space"])
-            return
-        again = len(plans["recompute"])
-        widths = {"chains": PASSES + 2 + again, "syncs": 4, "sends": None, "works": 1}
-        self.rows: Table = {}
-        self.least: Table = {}
-        for key, width in widths.items():
-            self.rows[key] = []
-            for row in get(record, key, list):
-                if not isinstance(row, list) or len(row) != (width or len(row)) or not row:
-                    raise RefusedError(f"{key}: expected lists of {width or 'some'} numbers")
-                row = [typed(x, key, Fraction, 0, MOST_SECONDS) for x in row]
-                before, last = {"chains": (2, 6), "syncs": (2, 4)}.get(key, (0, 0))
-                middle = (before + last) // 2  # the output comes before the layer here
-                ends = row[:before] + row[middle:last]
-                self.rows[key].append(ends + row[before:middle] + row[last:])
-            self.least[key] = [[down(Fraction(x) * PS) for x in row] for row in self.rows[key]]
-        self.kept = [read_bytes(row, KEPT) for row in get(record, "kept", list)]
-        self.states = []
-        for row in get(record, "states", list):
-            each, *ends = typed(row, "states", list) or [[]]
-            self.states.append((read_bytes(each, STATES),
-                                [read_bytes(end, STATES + ENDS) for end in ends]))  # fmt: skip
-        self.count = sum(len(row) for rows in self.rows.values() for row in rows)
-        self.bytes = sum(map(len, self.kept)) + sum(
-            len(each) + sum(map(len, ends)) for each, ends in self.states
-        )
+        if "job" not in record:
+            raise RefusedError("job: missing; an older release wrote figures instead: solve again")
+        self.layers = computed(layer_costs().Costs, record["job"], plans["devices_per_node"])
+        agree_model(self.layers, plans)
+        self.layers.ways = priced(plans)
+        plans["pattern"] = self.layers.pattern
+        self.forms = {}
+        for row in get(record["job"], "forms", list):
+            choice, form, number = row if isinstance(row, list) and len(row) == 3 else (-1,) * 3
+            typed(number, "forms", int, 0, len(self.layers.settings) - 1)
+            self.forms[typed(choice, "forms", int, 0), typed(form, "forms", str)] = number
+        agree_settings(self.layers.settings, self.forms, plans["space"])
 
     def number(self, key, choice):
         """Return the number of the settings that a choice has with degrees."""
@@ -2501,26 +2475,6 @@ class Jobs:
         if (choice, form) not in self.forms:
             raise RefusedError(f"forms: choice {choice} with degrees {form or 'of 1'}: missing")
         return self.forms[choice, form]
-
-    def memory(self, numbers, pp):
-        """Yield the bytes of what a layer keeps, what it adds to a rank, and of the ends of a
-        pipeline of so many ranks; with one stage on each, and with several."""
-        numbers = [typed(x, "memory", int, 0) for x in typed(numbers, "memory", list)]
-        if not 2 <= len(numbers) <= 3 or numbers[0] >= len(self.kept):
-            raise RefusedError("memory: expected numbers of rows")
-        for number in numbers[1:]:
-            found = self.states[number] if number < len(self.states) else ({}, [])
-            if len(found[1]) != min(pp, 3):
-                raise RefusedError(f"states: found {len(found[1])} ranks, expected {min(pp, 3)}")
-            yield self.kept[numbers[0]], *found
-
-    def row(self, key, number, length=None):
-        """Return the figures of a row, exactly and rounded down."""
-        rows = self.rows[key]
-        number = typed(number, key, int, 0, len(rows) - 1)
-        if length is not None and len(rows[number]) != length:
-            raise RefusedError(f"{key}: row {number}: expected {length} numbers")
-        return rows[number], self.least[key][number]
 
 
 def agree_settings(settings, forms, space):
@@ -2586,14 +2540,6 @@ def agree_model(layers, plans):
             raise RefusedError(f"{key}: found {plans[key]}, expected {expected} of the model")
 
 
-def read_bytes(row, keys):
-    """Read the bytes of these names, in parts of a byte, to the nearest one."""
-    numbers = typed(row, "bytes", list)
-    if len(numbers) != len(keys):
-        raise RefusedError(f"bytes: expected {len(keys)} numbers: {', '.join(keys)}")
-    return parts_of(keys, [typed(x, "bytes", Fraction, -MOST_BYTES, MOST_BYTES) for x in numbers])
-
-
 def parts_of(keys, sizes):
     """Return bytes by name in parts of a byte, to the nearest one."""
     return dict(zip(keys, (round(x * BYTE) for x in sizes), strict=True))
@@ -2602,55 +2548,25 @@ def parts_of(keys, sizes):
 def read_jobs(records, plans, jobs):
     """Read the choices of settings that go with all degrees; each of these must have a record."""
     found: Table = {key: [] for key in degrees_of(plans)}
-    if jobs.layers:
-        if len(records) != len(found):
-            what = "missing" if len(records) < len(found) else "fewer"
-            expected = f"{len(found)}: degrees of the set are {what}"
-            raise RefusedError(f"cases: found {len(records)}, expected {expected}")
-        for key, choices in zip(sorted(found), records, strict=True):
-            for choice in typed(choices, "cases", list):
-                job = Counted(plans, jobs, key, one_of(choice, plans, found[key]))
-                found[key].append(job)
-        return found
-    left = {*found}  # more than the set has would hide, in their number, that it is narrower
-    for record in records:
-        named = get(record, "degrees", list)
-        key = tuple(typed(x, "degrees", int, 0, 1 << 20) for x in named)
-        if key not in found:
-            raise RefusedError(f"cases: degrees {shown(named)}: none of the set")
-        left.discard(key)
-        if record.get("choice", -1) is not None:
-            choice = one_of(record.get("choice"), plans, found[key])
-            found[key].append(Believed(record, plans, jobs, key, choice))
-    if left:
-        said = ", ".join(f"{name} {x}" for name, x in zip(DEGREES, min(left), strict=True))
-        raise RefusedError(f"cases: {said}: degrees of the set are missing")
+    if len(records) != len(found):
+        what = "missing" if len(records) < len(found) else "fewer"
+        expected = f"{len(found)}: degrees of the set are {what}"
+        raise RefusedError(f"cases: found {len(records)}, expected {expected}")
+    for key, choices in zip(sorted(found), records, strict=True):
+        listed = [typed(x, "choice", int, 0, len(plans["choices"]) - 1)
+                  for x in typed(choices, "cases", list)]  # fmt: skip
+        if len({*listed}) < len(listed):
+            raise RefusedError("cases: a choice twice with the same degrees")
+        found[key] = [Job(plans, key, choice, jobs) for choice in listed]
     return found
 
 
-def one_of(choice, plans, listed):
-    """Return the number of a choice of settings that is not among the listed ones."""
-    if choice in [job.choice for job in listed]:
-        raise RefusedError(f"cases: choice {choice} twice with the same degrees")
-    return typed(choice, "choice", int, 0, len(plans["choices"]) - 1)
-
-
 class Job:
-    """Plans of one choice of degrees and settings; a pair of figures is (exact, rounded down), a
-    stage is (its layers of each kind, those that are computed again)."""
+    """Plans of one choice of degrees and settings, whose figures are computed of the model, the
+    device and the settings; a pair of figures is (exact, rounded down), a stage is (its layers of
+    each kind, those that are computed again)."""
 
-    work: Any = None
-    least = 0, 0  # picoseconds of a micro-batch on all ranks, and of a layer, at least
-    kinds: Any  # of each rank the first one with the same links
-    row: Any  # the bytes of a recomputation, with several stages on each rank or one
-    believed = False  # figures are those of the file, of ranks that have layers
-    holds = True  # states of all layers fit the ranks
-    chain: Any
-    sync: Any
-    sends: Any
-    constant: Any
-
-    def __init__(self, plans, key, choice):
+    def __init__(self, plans, key, choice, jobs):
         self.tp, self.cp, self.ep, self.etp, self.dp, self.pp, self.size, self.order = key
         self.plans, self.choice, self.L = plans, choice, plans["layers"]
         self.M, self.span = plans["batch"] // (self.dp * self.size), spans(plans["pattern"])
@@ -2658,12 +2574,96 @@ class Job:
         groups = (self.tp, self.pp, self.dp * self.cp, self.cp, self.ep)
         self.outside = BYTE * (CONTEXT + COMMUNICATOR * sum(size > 1 for size in groups))
         self.room = BYTE * (plans["limit"] + MORE)
+        self.number = jobs.number(key, choice)
+        self.own = jobs.layers.settings[self.number]
+        self.costs = computed(jobs.layers.job, key, self.number)
         self.known: Table = {}
+        self.memory: Table = {}
 
-    @property
-    def names(self):
-        """Recomputations of whose layers there are figures."""
-        return priced(self.plans)
+    # ---- figures
+
+    @cached_property
+    def least(self):
+        """Picoseconds of a micro-batch on all ranks, and of a layer, at least."""
+        return [*map(ps, computed(self.costs.least))]
+
+    @cached_property
+    def kinds(self):
+        """Of each rank the first one with the same links."""
+        return computed(self.costs.kinds)
+
+    def pairs(self, make):
+        """Return the figures of every rank, exactly and rounded down. make: of a kind of rank."""
+        rows = {kind: computed(make, kind) for kind in {*self.kinds}}
+        whole = {kind: [ps(x) for x in row] for kind, row in rows.items()}
+        return [rows[kind] for kind in self.kinds], [whole[kind] for kind in self.kinds]
+
+    @cached_property
+    def chain(self):
+        """Seconds of the passes of embedding and output; of a layer of each kind, and once more."""
+
+        def chain(kind):
+            found = self.costs.chain(kind)
+            ends = [found.pop(name) for name in ("embedding", "output")]
+            row = [x for one in ends for x in (one.forward, one.back)]
+            for one in found.values():
+                row += one.forward, one.back, *one.again
+            return row
+
+        return self.pairs(chain)
+
+    @cached_property
+    def sync(self):
+        """Seconds of synchronisation: fixed, of embedding and output, of a layer of each kind."""
+
+        def sync(kind):
+            fixed, each = self.costs.sync(kind)
+            return [fixed, each.pop("embedding"), each.pop("output"), *each.values()]
+
+        return self.pairs(sync)
+
+    @cached_property
+    def sends(self):
+        """Seconds from each rank to the next one and back."""
+        found = computed(self.costs.sends)
+        return found, [ps(x) for x in found]
+
+    @cached_property
+    def constant(self):
+        """Seconds of an iteration of every layout."""
+        found = computed(self.costs.constant)
+        return found, ps(found)
+
+    def states(self, several):
+        """Return the bytes of a layer of each kind, and what those of a rank besides are."""
+        if several in self.memory:
+            return self.memory[several]
+        states = computed(self.costs.states, several)
+        ranks = (0, min(1, self.pp - 1), self.pp - 1)
+
+        @cache
+        def edge(place, there):
+            rank = ranks[place]
+            found = computed(self.costs.edge, there, rank, several, states)
+            return computed(parts_of, STATES + ENDS, found)
+
+        self.memory[several] = [computed(parts_of, STATES, one) for one in states], edge
+        return self.memory[several]
+
+    @cached_property
+    def holds(self):
+        """Whether the states of all layers fit the ranks, with one stage on each."""
+        own = sum(n * x["always"] for n, x in zip(self.all, self.states(False)[0], strict=True))
+        return own <= self.pp * self.room
+
+    def row(self, way, several):
+        """Return the bytes of a recomputation, with one stage on each rank or several."""
+        key = BLOCK if isinstance(way, int) else way, several
+        if key not in self.memory:
+            own = [computed(parts_of, KEPT, computed(one.kept, key[0]).values())
+                   for one in self.costs.layers]  # fmt: skip
+            self.memory[key] = own, *self.states(several)
+        return self.memory[key]
 
     @cached_property
     def alike(self):
@@ -2682,10 +2682,10 @@ class Job:
         both ways and once more."""
         key = self.alike[rank], isinstance(way, int) or way, low
         if key not in self.known:
-            names, row = self.names, self.chain[low][rank]
+            names, row = priced(self.plans), self.chain[low][rank]
             row = row if low else [Fraction(x) for x in row]
             width, name = 2 + len(names), "uniform 1" if isinstance(way, int) else way
-            place = 2 + names.index(name) if name in names else None  # the file does not say it
+            place = 2 + names.index(name) if name in names else None  # nothing is computed again
             there = (rank == 0,) * 2 + (rank == self.pp - 1,) * 2
             self.known[key] = (
                 [x * y for x, y in zip(row, there, strict=False)],
@@ -2733,14 +2733,23 @@ class Job:
         """Return the layers of each kind of several stages."""
         return [*map(sum, zip(*(counts for counts, _ in stages), strict=True))]
 
+    def has(self, settings):
+        """Whether a plan has these settings."""
+        inner = (get(settings, name, dict) for name in ("optimizer", "kernels"))
+        every = {**settings, "turn": 0}  # as `judge_job` takes it: none, or pp
+        for one in inner:
+            every |= one
+        if any(layer_costs().unread(every, vars(self.own))):
+            return False
+        return all(every.get(key) == value for key, value in vars(self.own).items()
+                   if key not in ("own", "place", "level", "w"))  # fmt: skip
+
     # ---- memory
 
     def needed(self, rank, stages, way):
-        """Bytes of a rank with these stages, in parts of a byte; 0: not said. The formula stands in
+        """Bytes of a rank with these stages, in parts of a byte. The formula stands in
         docs/reference/costs.md."""
         row, total = self.row(way, len(stages) > 1), self.layers_of(stages)
-        if row is None or (self.believed and not sum(total)):
-            return 0
         own, chunk, first = row[0], 1, way if isinstance(way, int) else 0
         if isinstance(way, str) and way.startswith(UNIFORM):
             chunk, first = int(way.removeprefix(UNIFORM)), self.L
@@ -2806,8 +2815,6 @@ class Job:
 
     def bound(self, target):
         """Return what no plan of the job takes less than, in picoseconds, at most the target."""
-        if self.work is not None:
-            return min(target, self.M * self.work // self.pp)
         whole, layer = self.least
         if self.M * max(whole // self.pp, -(-self.L // self.pp) * layer) >= target:
             return target
@@ -2937,162 +2944,6 @@ class Job:
                         break
                 else:
                     yield [*pairwise(cuts)]
-
-
-class Believed(Job):
-    """A job whose figures are those of the file; layers are alike."""
-
-    believed = True
-
-    @property
-    def names(self):
-        """Those of the file's rows."""
-        return self.plans["recompute"]
-
-    def __init__(self, record, plans, jobs, key, choice):
-        super().__init__(plans, key, choice)
-        self.memory: Table = {}
-        if "work" in record:  # of a micro-batch on all ranks, at least: nothing else is said
-            self.work = jobs.row("works", record["work"], 1)[1][0]
-            return
-        chains, syncs = get(record, "chains", list), get(record, "syncs", list)
-        rows = get(record, "rows", list) or [0] * self.pp
-        if not chains or len(chains) != len(syncs) or len(rows) != self.pp or self.M < 1:
-            raise RefusedError(f"cases: degrees {key}: expected figures of every rank")
-        self.kinds = own = [typed(x, "rows", int, 0, len(chains) - 1) for x in rows]
-        chains = [jobs.row("chains", x) for x in chains]
-        syncs = [jobs.row("syncs", x) for x in syncs]
-        self.chain = [[chains[x][low] for x in own] for low in (0, 1)]
-        self.sync = [[syncs[x][low] for x in own] for low in (0, 1)]
-        self.sends = jobs.row("sends", record.get("sends"), self.pp)
-        constant = Fraction(get(record, "constant", Fraction, 0, MOST_SECONDS))
-        self.constant = constant, down(constant * PS)
-        for name, numbers in get(record, "memory", dict).items():
-            for several, (own, each, ends) in enumerate(jobs.memory(numbers, self.pp)):
-                edge = lambda place, _, ends=ends: ends[min(place, len(ends) - 1)]  # noqa: E731
-                self.memory[name, several > 0] = [own], [each], edge
-
-    def row(self, way, several):
-        """Return the bytes of a recomputation, with one stage on each rank or several."""
-        found = self.memory.get((BLOCK if isinstance(way, int) else way, several))
-        return found or self.memory.get(("any", several))
-
-    def tells(self, way, several):
-        """Whether the bytes are those of the recomputation, not a bound on them."""
-        return ((BLOCK if isinstance(way, int) else way), several) in self.memory
-
-    def has(self, settings):
-        """Whether a plan may have these settings."""
-        return True
-
-
-class Counted(Job):
-    """A job whose figures are computed of its model, its device and its settings."""
-
-    def __init__(self, plans, jobs, key, choice):
-        super().__init__(plans, key, choice)
-        self.number = jobs.number(key, choice)
-        self.own = jobs.layers.settings[self.number]
-        self.costs = computed(jobs.layers.job, key, self.number)
-        self.memory: Table = {}
-
-    @property
-    def least(self):  # type: ignore[override]
-        """Picoseconds of a micro-batch on all ranks, and of a layer, at least."""
-        return [*map(ps, computed(self.costs.least))]
-
-    @cached_property
-    def kinds(self):
-        """Of each rank the first one with the same links."""
-        return computed(self.costs.kinds)
-
-    def pairs(self, make):
-        """Return the figures of every rank, exactly and rounded down. make: of a kind of rank."""
-        rows = {kind: computed(make, kind) for kind in {*self.kinds}}
-        whole = {kind: [ps(x) for x in row] for kind, row in rows.items()}
-        return [rows[kind] for kind in self.kinds], [whole[kind] for kind in self.kinds]
-
-    @cached_property
-    def chain(self):
-        """Seconds of the passes of embedding and output; of a layer of each kind, and once more."""
-
-        def chain(kind):
-            found = self.costs.chain(kind)
-            ends = [found.pop(name) for name in ("embedding", "output")]
-            row = [x for one in ends for x in (one.forward, one.back)]
-            for one in found.values():
-                row += one.forward, one.back, *one.again
-            return row
-
-        return self.pairs(chain)
-
-    @cached_property
-    def sync(self):
-        """Seconds of synchronisation: fixed, of embedding and output, of a layer of each kind."""
-
-        def sync(kind):
-            fixed, each = self.costs.sync(kind)
-            return [fixed, each.pop("embedding"), each.pop("output"), *each.values()]
-
-        return self.pairs(sync)
-
-    @cached_property
-    def sends(self):
-        """Seconds from each rank to the next one and back."""
-        found = computed(self.costs.sends)
-        return found, [ps(x) for x in found]
-
-    @cached_property
-    def constant(self):
-        """Seconds of an iteration of every layout."""
-        found = computed(self.costs.constant)
-        return found, ps(found)
-
-    def states(self, several):
-        """Return the bytes of a layer of each kind, and what those of a rank besides are."""
-        if several in self.memory:
-            return self.memory[several]
-        states = computed(self.costs.states, several)
-        ranks = (0, min(1, self.pp - 1), self.pp - 1)
-
-        @cache
-        def edge(place, there):
-            rank = ranks[place]
-            found = computed(self.costs.edge, there, rank, several, states)
-            return computed(parts_of, STATES + ENDS, found)
-
-        self.memory[several] = [computed(parts_of, STATES, one) for one in states], edge
-        return self.memory[several]
-
-    @property
-    def holds(self):  # type: ignore[override]
-        """Whether the states of all layers fit the ranks, with one stage on each."""
-        own = sum(n * x["always"] for n, x in zip(self.all, self.states(False)[0], strict=True))
-        return own <= self.pp * self.room
-
-    def row(self, way, several):
-        """Return the bytes of a recomputation, with one stage on each rank or several."""
-        key = BLOCK if isinstance(way, int) else way, several
-        if key not in self.memory:
-            own = [computed(parts_of, KEPT, computed(one.kept, key[0]).values())
-                   for one in self.costs.layers]  # fmt: skip
-            self.memory[key] = own, *self.states(several)
-        return self.memory[key]
-
-    def tells(self, way, several):
-        """The bytes are those of the recomputation."""
-        return True
-
-    def has(self, settings):
-        """Whether a plan has these settings."""
-        inner = (get(settings, name, dict) for name in ("optimizer", "kernels"))
-        every = {**settings, "turn": 0}  # as `judge_job` takes it: none, or pp
-        for one in inner:
-            every |= one
-        if any(layer_costs().unread(every, vars(self.own))):
-            return False
-        return all(every.get(key) == value for key, value in vars(self.own).items()
-                   if key not in ("own", "place", "level", "w"))  # fmt: skip
 
 
 def priced(plans):
@@ -3437,8 +3288,6 @@ class Family(Cuts):
     def fitting(self, first, last):
         """Leave out what does not fit a rank, or compute so many layers again that it may."""
         job = self.job
-        if job.row(first, True) is None:
-            return
         block, own, used = isinstance(first, int), job.row(first, True)[0][0], self.used()
 
         def make(r, b):
@@ -3574,10 +3423,9 @@ def woven(M, forward, backward, half):
     return max(free)
 
 
-def judge_job(plans, cases, plan, objective, said=()):
+def judge_job(plans, cases, plan, objective):
     """Return (seconds, [(seconds of a micro-batch, bytes) per stage], faults, what is not checked)
-    of a plan. The settings are those of the choice that gives its seconds, or of several the one
-    whose stages are nearest. said: what the file says that stages take."""
+    of a plan. objective: its seconds as the file says them."""
     faults: list[str] = []
     unknown: list[str] = []
     stages, settings = get(plan, "stages", list), get(plan, "settings", dict)
@@ -3632,64 +3480,23 @@ def judge_job(plans, cases, plan, objective, said=()):
     if not own or (virtual > 1 and settings.get("overlap_sends") is not True):
         unknown.append("seconds and memory of this schedule")
         return Fraction(objective), [(None, None)] * len(stages), faults, unknown
-    # of the chain, whose first element is the embedding and whose last one the output
-    places = [(max(0, x["start"] - 1), min(L, x["stop"] - 1)) for x in stages]
-    if cases[key] and not cases[key][0].among([stop - start for start, stop in places], virtual):
-        faults.append(f"stages: {virtual} on each rank, in a layout that is none of the set")
-        return Fraction(0), [], faults, unknown
-    full = [job for job in cases[key] if job.work is None]
-    if full and not any(job.has(settings) for job in full):
+    job = next((job for job in cases[key] if job.has(settings)), None)
+    if job is None:
         faults.append("settings: none of the set with these degrees")
         return Fraction(0), [], faults, unknown
-    if not full:
-        unknown.append("seconds and memory of these degrees, of which the proof says less")
-        return Fraction(objective), [(None, None)] * len(stages), faults, unknown
-    fitting = (job for job in full if job.has(settings))
-    nearest = nearest_of(fitting, places, way, virtual, objective, said)
-    if nearest is None:
-        faults.append("memory: a rank has more than fits, with every choice of settings")
+    # of the chain, whose first element is the embedding and whose last one the output
+    places = [(max(0, x["start"] - 1), min(L, x["stop"] - 1)) for x in stages]
+    if not job.among([stop - start for start, stop in places], virtual):
+        faults.append(f"stages: {virtual} on each rank, in a layout that is none of the set")
         return Fraction(0), [], faults, unknown
-    if not nearest[2]:
-        unknown.append("memory of this plan")
-    return *nearest[:2], faults, unknown
-
-
-def nearest_of(jobs, places, way, virtual, objective, said):
-    """Return (seconds, stages, whether their bytes are known, ...) of the plan by the choice of
-    settings that is nearest to what the file says; None if it fits with none."""
-    nearest: Any = None
-    for job in jobs:
-        counts = [job.stage(*ends, way) for ends in places]
-        pp = job.pp
-        needed = [job.needed(rank, counts[rank::pp], way) for rank in range(pp)]
-        if any(x > job.room for x in needed):
-            continue
-        found, last = job.seconds(counts, way, 0), len(counts) - 1
-        each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
-                for s, x in enumerate(counts)]  # fmt: skip
-        own = job.tells(way, virtual > 1)
-        memory = [Fraction(x, BYTE) if own and x else None for x in needed]
-        listed = [(x, memory[s % pp]) for s, x in enumerate(each)]
-        off = [abs(found - objective)]
-        for k in (1, 0):  # of stages: bytes, seconds; above both, whether it is the time
-            pairs = ((x[k], y[k]) for x, y in zip(listed, said, strict=False) if x[k] is not None)
-            off.insert(0, sum(abs(x - y) for x, y in pairs))
-        off.insert(0, off[-1] // (SAVED * found) if found else 0)
-        if nearest is None or off < nearest[3]:
-            nearest = found, listed, None not in memory, off
-    return nearest
-
-
-def said_of_stages(root):
-    """Return what the file says that stages take and hold; nothing if it does not say it of all."""
-    evaluation = root.get("evaluation")
-    listed = evaluation.get("stages") if isinstance(evaluation, dict) else None
-    found = [
-        [one.get(key) if isinstance(one, dict) else None for key in ("time_s", "memory_bytes")]
-        for one in (listed if isinstance(listed, list) else ())
-    ]
-    numbers = all(isinstance(x, Fraction | int) for one in found for x in one)
-    return found if numbers else []
+    counts, last = [job.stage(*ends, way) for ends in places], len(places) - 1
+    needed = [job.needed(rank, counts[rank::pp], way) for rank in range(pp)]
+    if any(x > job.room for x in needed):
+        faults.append("memory: a rank has more than fits")
+        return Fraction(0), [], faults, unknown
+    each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last))) for s, x in enumerate(counts)]
+    costs = [(x, Fraction(needed[s % pp], BYTE)) for s, x in enumerate(each)]
+    return job.seconds(counts, way, 0), costs, faults, unknown
 
 
 def agree_job(text, plans, model, asked):
@@ -3703,7 +3510,7 @@ def agree_job(text, plans, model, asked):
         said = {**said, "sequence": asked}
     said = {**{key: {} for key in USUAL}, **said, "": said}
     every: list[Any] = [(key, said, plans, {}) for key in ("layers", "sequence")]
-    for part, usual in USUAL.items() if model else ():
+    for part, usual in USUAL.items():
         text, own = said[part], getattr(model, part) if part else model
         if bool(text) != bool(own):
             raise RefusedError(f"inputs.model: {part}: found {shown(text)}, not so as proved")
@@ -3721,9 +3528,8 @@ def said_of_jobs(plans, jobs, cases, claimed):
     """Return what is said of a set of training jobs."""
     taken = sum(map(len, cases.values()))
     every = len(cases) * len(plans["choices"])
-    left = [f"{every - taken} of {every} choices of settings, idle or refused by the runtime"]
-    if jobs.layers:
-        left[0] += f"; {faster_left(plans, jobs, cases, claimed)}"
+    left = [f"{every - taken} of {every} choices of settings, idle or refused by the runtime; "
+            f"{faster_left(plans, jobs, cases, claimed)}"]  # fmt: skip
     if plans["asked"]:
         left.append(f"all but {plans['asked']}")
     only = (f"{key} {', '.join(map(str, sorted(of)))}" for key, of in plans["only"].items())
@@ -3741,7 +3547,8 @@ def said_of_jobs(plans, jobs, cases, claimed):
         f"{'; '.join(plans['choices'])}, recomputation {', '.join(plans['recompute'])}, batch "
         f"{plans['batch']}",
         "limits": f"{plans['limit'] / MIB:.1f}", "left_out": left,
-        "believed": believed_of_jobs(jobs),
+        "believed": f"the model, the figures of a device and its links, and "
+        f"{len(jobs.layers.settings)} settings, of which seconds and bytes of layers are computed",
     }  # fmt: skip
 
 
@@ -3753,7 +3560,7 @@ def faster_left(plans, jobs, cases, claimed):
         for choice, text in enumerate(plans["choices"]):
             number = jobs.number(key, choice)
             if number not in known:
-                job = Counted(plans, jobs, key, choice)
+                job = Job(plans, key, choice, jobs)
                 known[number] = job.bound(claimed) < claimed
             if known[number]:
                 found += 1
@@ -3762,15 +3569,6 @@ def faster_left(plans, jobs, cases, claimed):
         return "none of them takes less"
     more = f" and {found - 3} others" * (found > 3)
     return f"{found} of them might take less: {'; '.join(named[:3])}{more}"
-
-
-def believed_of_jobs(jobs):
-    """Return the figures that are taken as the file has them."""
-    if jobs.layers:
-        return (f"the model, the figures of a device and its links, and {len(jobs.layers.settings)}"
-                " settings, of which seconds and bytes of layers are computed")  # fmt: skip
-    return (f"{jobs.count} seconds of layers, messages and steps, and {jobs.bytes} sizes of parts "
-            "of ranks, none of them computed again")  # fmt: skip
 
 
 # ---- the file and its verdict --------------------------------------------------------------------
@@ -3937,8 +3735,7 @@ def agree(root, plans, costs):
         if hashlib.sha256(text.encode(errors="replace")).hexdigest() != one.get("sha256"):
             raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
         if name == "model" and "training" in plans:
-            model = costs.layers and costs.layers.model
-            agree_job(text, plans, model, inputs.get("sequence"))
+            agree_job(text, plans, costs.layers.model, inputs.get("sequence"))
         if name == "cluster" and "space" not in plans:
             plans["all_nodes"] = nodes_of(text, plans)
 
@@ -4156,8 +3953,7 @@ def check(root: Any) -> dict[str, Any]:
     unknown: list[str] = []
     if "training" in plans:
         objective = get(get(root, "result", dict), "objective_s", Fraction, 0, MOST_SECONDS)
-        said_s = said_of_stages(root)
-        seconds, stages, faults, unknown = judge_job(plans, cases, plan, objective, said_s)
+        seconds, stages, faults, unknown = judge_job(plans, cases, plan, objective)
     elif "space" in plans:
         seconds, stages, faults = judge_layers(costs, plans, cases, plan)
     else:

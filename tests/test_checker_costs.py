@@ -18,9 +18,7 @@ from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.independent import (
     DEGREES,
-    _kept,
     _recomputations,
-    rank_states,
     training_proof,
     unproved,
 )
@@ -34,6 +32,7 @@ from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
+from tests.planned_bytes import kept_bytes, rank_states
 from tests.random_problems import SPARSE, hopper
 from tests.runtime_cases import runtime_problem
 from tests.test_checker import read
@@ -153,26 +152,24 @@ def test_bytes_of_ranks_are_those_of_the_planner(seed: int) -> None:
         for way in filter(part.allows, _recomputations(problem)):
             found = [*own.kept(Variant(1, way).again).values()]
             used = len(found) if way.granularity == "full" else -2  # none is computed again whole
-            assert close(found[:used], _kept(part, way, part.bare)[:used])
+            assert close(found[:used], kept_bytes(part, way, part.bare)[:used])
 
 
-def test_a_model_with_more_is_believed_and_said() -> None:
+def test_a_model_with_more_has_no_proof_and_the_reason_is_said() -> None:
     encoder = Encoder(layers=2, hidden=96, heads=3, ffn=192, patch=14, image_size=224)
     problem = runtime_problem("megatron", cluster=small_cluster(1, 2), changes={"encoder": encoder})
-    assert uncounted(problem) == "encoders of images or sounds"
-    proof = training_proof(problem, 10.0)
-    assert "job" not in proof["table"]
-    assert proof["table"]["chains"]
+    assert unproved(problem, 10.0) == "encoders of images or sounds"
+    assert training_proof(problem, 10.0) == {}
 
 
 @pytest.mark.parametrize("kind", sorted(SPARSE))
-def test_sparse_attention_is_believed_and_said(kind: str) -> None:
+def test_sparse_attention_has_no_proof_and_the_reason_is_said(kind: str) -> None:
     base, changes = SPARSE[kind]
     changes = {**changes, "prediction_layers": 0, "experts": None, "layers": 3}
     cluster = hopper(small_cluster(1, 2))
     problem = runtime_problem("megatron", base, cluster=cluster, changes=changes)
-    assert uncounted(problem) == "attention to keys that an indexer chooses"
-    assert "job" not in training_proof(problem, 10.0)["table"]
+    assert unproved(problem, 10.0) == "attention to keys that an indexer chooses"
+    assert training_proof(problem, 10.0) == {}
 
 
 # ---- settings of degrees -------------------------------------------------------------------------

@@ -109,25 +109,23 @@ def saved_result(
     result: Result,
     versions: Mapping[str, str] | None = None,
     *,
-    independent: bool | None = None,
+    independent: bool = True,
 ) -> SavedPlan:
     """Return the saved form of a result with a plan, on a problem that was built from a request.
 
     Parameters
     ----------
     versions: package -> version; None leaves out all that differs from run to run. independent:
-        add the proof for the checker, if the space has one; None: if it is made in little time.
+        add the proof for the checker, if the space has one.
     """
     assert result.plan is not None
     assert problem.request is not None
     proof = {}
     aim = result.aim
-    if independent is None:
-        independent = problem.space.proves_in_passing(problem)
     if independent and (aim is None or aim.usual) and math.isfinite(result.bound):
         sets = () if aim is None else aim.sets
         nodes = sorted({sum(one.counts) for one in sets if one.covered})
-        proof = problem.space.independent_proof(problem, result.bound, nodes, result.plan)
+        proof = problem.space.independent_proof(problem, result.bound, nodes)
     return SavedPlan(
         plan=result.plan,
         inputs=problem.request,

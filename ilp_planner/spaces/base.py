@@ -213,21 +213,11 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Return the residual problem of the part that holds a legal plan, up to the plan; None if
         its integer program is too large, or there is none."""
 
-    def proves_in_passing(self, problem: Problem[AnyCosts]) -> bool:
-        """Tell whether `independent_proof` is made in little of a search's time; otherwise it is
-        made where somebody asks for it."""
-        return True
-
     def independent_proof(
-        self,
-        problem: Problem[AnyCosts],
-        bound: float,
-        nodes: Sequence[int],
-        plan: Plan[Any] | None = None,
+        self, problem: Problem[AnyCosts], bound: float, nodes: Sequence[int]
     ) -> dict[str, Any]:
         """Return the proof for `ilp_planner/checker.py` that no plan on so many nodes takes less
-        than `bound` seconds; empty if the checker knows nothing of such plans. It has what the
-        seconds and the memory of `plan` need."""
+        than `bound` seconds; empty if the checker knows nothing of such plans."""
         return {}
 
     def unproved(self, problem: Problem[AnyCosts], bound: float) -> str:

@@ -64,8 +64,8 @@ COLUMNS = {
         "solving (s)", "file (KB)",
     ),
     "checked-jobs": (
-        "case", "proof below the claim", "degrees x settings", "figures believed", "checking (s)",
-        "writing (s)", "solving (s)", "file (KB)",
+        "case", "proof below the claim", "degrees x settings", "checking (s)", "writing (s)",
+        "solving (s)", "file (KB)",
     ),
 }  # fmt: skip
 
@@ -173,9 +173,8 @@ def _row(words: list[str], file: Path, seconds: float) -> Row:
         **written,
     }
     if proof["table"]["costs"] == "training":
-        believed = re.search(r"^believed +(\d+) seconds", told, re.MULTILINE)
         cases = (len(case) if isinstance(case, list) else 1 for case in proof["cases"])
-        row |= {"settings": sum(cases), "figures": int(believed[1]) if believed else 0}
+        row |= {"settings": sum(cases)}
     return row
 
 
@@ -215,8 +214,8 @@ def _cells(row: Row) -> list[str]:
 def _cells_of_job(row: Row) -> list[str]:
     """Return what is said of a plan of a training runtime."""
     if "why" in row:
-        return [f"none: {row['why']}", "", "", "", "", f"{row['solving_s']:.1f}", ""]
-    return [_below(row), str(row["settings"]), str(row["figures"] or "computed"), *_costs(row)]
+        return [f"none: {row['why']}", "", "", "", f"{row['solving_s']:.1f}", ""]
+    return [_below(row), str(row["settings"]), *_costs(row)]
 
 
 def _below(row: Row) -> str:

@@ -217,8 +217,7 @@ def save_and_show(problem: "Problem[Any]", result: Result, shown: Shown) -> None
     try:
         if shown.output is not None and result.plan is not None:
             known = None if shown.reproducible else versions()
-            proof = True if shown.check else None
-            saved = saved_result(problem, result, known, independent=proof)
+            saved = saved_result(problem, result, known)
             keep_saved(shown.output, saved)
             saved_to = shown.output
             if shown.check and INDEPENDENT not in saved.certificate:

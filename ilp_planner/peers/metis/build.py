@@ -205,11 +205,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
                 yield Violation("memory", f"stage {s}", format_bytes(wanted), limit)
 
     def independent_proof(
-        self,
-        problem: Problem[MetisCosts],
-        bound: float,
-        nodes: Sequence[int],
-        plan: Plan[Any] | None = None,
+        self, problem: Problem[MetisCosts], bound: float, nodes: Sequence[int]
     ) -> dict[str, Any]:
         """Return the proof for the checker, with the rows and figures that it counts with."""
         from ilp_planner.spaces.groups.independent import layer_proof

@@ -170,11 +170,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
     def independent_proof(
-        self,
-        problem: Problem[GroupTables],
-        bound: float,
-        nodes: Sequence[int],
-        plan: Plan[Any] | None = None,
+        self, problem: Problem[GroupTables], bound: float, nodes: Sequence[int]
     ) -> dict[str, Any]:
         """Return the proof for the checker, with the rows and figures that it counts with."""
         from ilp_planner.spaces.groups.independent import layer_proof

@@ -300,11 +300,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         return LastGraph(graph=plan_graph(problem, certificate, plan))
 
     def independent_proof(
-        self,
-        problem: Problem[OperatorTables],
-        bound: float,
-        nodes: Sequence[int],
-        plan: Plan[Any] | None = None,
+        self, problem: Problem[OperatorTables], bound: float, nodes: Sequence[int]
     ) -> dict[str, Any]:
         """Return the proof for the checker, with the rows that it counts with."""
         from ilp_planner.spaces.operators.independent import independent_proof

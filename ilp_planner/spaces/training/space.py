@@ -281,30 +281,19 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         return last_of_variant(search, plan)
 
-    def proves_in_passing(self, problem: Problem[MegatronCosts]) -> bool:
-        """Tell whether the checker computes what layers take; otherwise the file has all of it."""
-        from ilp_planner.spaces.training.independent_costs import uncounted
-
-        return not uncounted(problem)
-
     def independent_proof(
-        self,
-        problem: Problem[MegatronCosts],
-        bound: float,
-        nodes: Sequence[int],
-        plan: Plan[Any] | None = None,
+        self, problem: Problem[MegatronCosts], bound: float, nodes: Sequence[int]
     ) -> dict[str, Any]:
         """Return the proof for the checker, with the figures that it counts with."""
         from ilp_planner.spaces.training.independent import training_proof
 
-        return training_proof(problem, bound, plan)
+        return training_proof(problem, bound)
 
     def unproved(self, problem: Problem[MegatronCosts], bound: float) -> str:
         """Return why the checker knows nothing of a problem's plans."""
-        from ilp_planner.spaces.training.independent import MOST_PARTS, unproved
+        from ilp_planner.spaces.training.independent import unproved
 
-        most = f"more than {MOST_PARTS} degrees and settings, or layers that take different times"
-        return unproved(problem, bound) or most
+        return unproved(problem, bound)
 
     def holdings(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Holdings:
         """Return the placement of parameters on devices as ranks of the job."""
