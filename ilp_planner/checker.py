@@ -26,7 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import accumulate, combinations, pairwise, permutations, product
 from math import gcd, isqrt, lcm
@@ -2838,29 +2838,78 @@ class Job:
         every = [self.each(r, way)[1] for r in {*self.alike}]
         return [[*map(min, zip(*kind, strict=True))] for kind in zip(*every, strict=True)]
 
-    def reaches(self, way, target):
-        """Tell whether 1F1B may take less than a target, if each rank takes all layers that it can:
-        one that ends at the same layer takes no longer with more layers before it."""
-        cuts, begin, limit = Cuts(self, 1, REMAINDERS[0]), 0, target - self.constant[1]
+    def reaches(self, way, target, few=1, many=1):
+        """Tell whether 1F1B, or layouts with few to many stages on each rank, several, may take
+        less than a target, if each rank takes all layers that it can: one that ends at the same
+        layer takes no longer with more layers before it."""
+        cuts = Cuts(self, few, REMAINDERS[1])  # with the fewest layers of ranks
         steps = [(f, b + more * isinstance(way, str)) for f, b, more in self.fastest(way)]
         f, b = ([0, *accumulate(step[k] for step in map(steps.__getitem__, self.plans["pattern"]))]
                 for k in (0, 1))  # fmt: skip
         output, both = sum(self.each(self.pp - 1, way)[0][2:]), [*map(operator.add, f, b)]
-        for r in range(self.pp):
+
+        def taken(r, begin, held, stop):
             (ef, eb, of, ob), _ = self.each(self.alike[r], way)
-            most = bisect_right(both, both[begin] + limit // self.M, begin) - 1
-            last = r == self.pp - 1
-            for stop in [self.L] if last else range(most, begin - 1, -1):
-                passes = f[stop] - f[begin] + ef + of, b[stop] - b[begin] + eb + ob
-                rest = f[-1] - f[stop] + b[-1] - b[stop] + cuts.message[r] + output * (not last)
-                row = Rank._make((0, (), *passes, passes, passes, 0, 0, 0))
-                once = self.synced(r, self.span(begin, stop))
-                if cuts.own(r, row, passes[0] + rest, passes[1] + rest) + once < limit:
-                    break
-            else:
+            passes = f[stop] - f[begin] + ef + of, b[stop] - b[begin] + eb + ob
+            once = self.synced(r, self.span(begin, stop))
+            if many > 1:
+                n = r and (stop - begin) // many
+                more = self.repeated(r, stop - begin, way, few) if held else 0
+                return once + self.M * (sum(passes) + more), ef + eb + n * both[1]
+            rest = f[-1] - f[stop] + b[-1] - b[stop] + cuts.message[r] + output * (r < self.pp - 1)
+            row = Rank._make((0, (), *passes, passes, passes, 0, 0, 0))
+            return once + cuts.own(r, row, passes[0] + rest, passes[1] + rest), sum(passes)
+
+        for held in (False, True)[: 1 + (many > 1)]:  # by time, then with memory as well
+            begin, limit = 0, target - self.constant[1]
+            for r in range(self.pp - 1):
+                ends = range(begin, bisect_right(both, both[begin] + limit // self.M, begin))
+                stop = begin - 1 + bisect_left(ends, (limit,), key=partial(taken, r, begin, held))
+                if stop < begin:
+                    return False
+                begin, limit = stop, limit - taken(r, begin, held, stop)[1] - cuts.send[r]
+            if taken(self.pp - 1, begin, held, self.L)[0] >= limit:
                 return False
-            begin, limit = stop, limit - sum(passes) - cuts.send[r]
-        return True
+        return cuts.spare >= 0
+
+    def repeated(self, rank, count, way, few):
+        """Return the picoseconds of first layers that a rank of several stages computes again, so
+        few that it may fit; NEVER: it does not. Other recomputations are part of its passes."""
+        if isinstance(way, str):
+            return 0 if self.least_needed(rank, count, way, 0, few) <= self.room else NEVER
+        own, again = self.row(way, True)[0][0], min(count, few - 1)
+        more = self.fastest(way)[0][2]
+
+        def room_left(n):
+            return self.room - self.least_needed(rank, count, way, n, few)
+
+        if room_left(again) < 0:
+            if own["input"] >= own["kept"] or room_left(count) < 0:
+                return NEVER
+            again = bisect_left(range(count + 1), 0, again, key=room_left)
+        return again * more
+
+    def least_needed(self, rank, count, way, again, few):
+        """Bytes of a rank with so many layers in `few` stages or more, at least. Before its first
+        backward pass it holds as many micro-batches as there are ranks of all its stages but the
+        last one, and of that one for itself and each rank after it."""
+        row, chunk = self.row(way, True), 1
+        (own,) = row[0]
+        if isinstance(way, str) and way.startswith(UNIFORM):
+            chunk, again = int(way.removeprefix(UNIFORM)), count
+
+        def kept(layers, repeated):
+            return (layers - repeated) * own["kept"] + -(-repeated // chunk) * own["input"]
+
+        others = count - -(-count // few)  # layers that are not in the last stage, at least
+        one = kept(count, again) + (rank == 0) * own["embedding"]
+        some = min(again, others) if own["input"] < own["kept"] else 0
+        most = (self.pp - rank) * one + rank * (chunk == 1) * min(kept(others, some),
+                                                                  kept(others, 0))  # fmt: skip
+        moment = own["again"] + (min(chunk, count) - 1) * own["chunk"] if again else own["moment"]
+        if isinstance(way, int):
+            moment = min(own["moment"], own["again"])
+        return self.peak(rank, row, (count,), most, (most + moment,), one, moment)
 
     def variants(self, way, target):
         """Bound 1F1B and interleaved 1F1B with a recomputation."""
@@ -2878,7 +2927,7 @@ class Job:
                     target = self.layouts(v, way, target)
             elif few == many:
                 target = self.variant(few, way, target)
-            elif Family(self, few, many).below(way, target):
+            elif self.reaches(way, target, few, many):
                 stages += [((few + many) // 2 + 1, many), (few, (few + many) // 2)]
         return target
 
@@ -3007,10 +3056,12 @@ class Cuts:
         self.fewest = [v - 1 + (0 < r < pp - 1 or (r == 0 < v - 1 and remainder == "first"))
                        for r in range(pp)]  # fmt: skip
         self.spare = job.L - sum(self.fewest)
-        self.warm = []
-        for r in range(pp):
-            turns, left = divmod(2 * (pp - r - 1) + (v - 1) * pp + 1, v * pp)
-            self.warm.append(tuple(turns * pp + min(max(left - k * pp, 0), pp) for k in range(v)))
+
+    def warm(self, rank):
+        """Return the passes of each stage of a rank before its first backward one."""
+        pp, v = self.job.pp, self.v
+        turns, left = divmod(2 * (pp - rank - 1) + (v - 1) * pp + 1, v * pp)
+        return [turns * pp + min(max(left - k * pp, 0), pp) for k in range(v)]
 
     def sizes(self, rank, count):
         """Return the layers of each stage of a rank."""
@@ -3023,7 +3074,7 @@ class Cuts:
         job, last = self.job, len(stages) - 1
         passes = [job.passes(rank, x, way, 1, (k == 0, k == last)) for k, x in enumerate(stages)]
         ways, counts = [*zip(*passes, strict=True)], job.layers_of(stages)
-        early = [sum(map(operator.mul, self.warm[rank], x)) for x in ways]
+        early = [sum(map(operator.mul, self.warm(rank), x)) for x in ways]
         own = *map(sum, ways), passes[0], passes[-1], *early, job.synced(rank, counts)
         return Rank._make((sum(counts), tuple(counts), *own))
 
@@ -3233,85 +3284,6 @@ class Cuts:
             found = max(found, prefix + self.own(r, x, there, back))
             prefix += sum(x.first) + self.send[r]
         return found
-
-
-class Family(Cuts):
-    """All layouts with `few` to `many` stages on each rank, several, as one: what any of them takes
-    at least."""
-
-    def __init__(self, job, few, many):
-        self.job, self.v, self.many = job, few, many
-        pp = job.pp
-        self.send = [x // 2 * 2 for x in job.sends[1][:-1]] + [0]
-        self.message = [0] * pp
-        self.fewest = [few - 1 + (0 < r < pp - 1) for r in range(pp)]
-        self.spare = job.L - sum(self.fewest)
-
-    def figures(self, rank, start, count, way, again=0):
-        """Return the figures of a rank, of which so many layers are computed again at least."""
-        job, block = self.job, isinstance(way, int)
-        (ef, eb, _, _), ((lf, lb, each),) = job.each(rank, way)
-        again = max(again, min(count, self.v - 1)) if block else count
-        n = 0 if rank == 0 else count // self.many
-        ways = ef + n * lf, eb + n * (lb + each * (not block))
-        passes = *job.passes(rank, ((count,), (again,)), way), ways, ways, 0, 0
-        return Rank._make((count, (count,), *passes, job.synced(rank, (count,))))
-
-    def own(self, rank, row, there, back):
-        """Return the picoseconds of all passes of a rank."""
-        return self.job.M * (row.forward + row.backward)
-
-    def needed(self, rank, count, way, again):
-        """Bytes of a rank, at least. Before its first backward pass it holds as many micro-batches
-        as there are ranks of all its stages but the last one, and of that one for itself and each
-        rank after it."""
-        job, pp = self.job, self.job.pp
-        row, chunk = job.row(way, True), 1
-        (own,) = row[0]
-        if isinstance(way, str) and way.startswith(UNIFORM):
-            chunk, again = int(way.removeprefix(UNIFORM)), count
-
-        def kept(layers, repeated):
-            return (layers - repeated) * own["kept"] + -(-repeated // chunk) * own["input"]
-
-        others = count - -(-count // self.v)  # layers that are not in the last stage, at least
-        one = kept(count, again) + (rank == 0) * own["embedding"]
-        some = min(again, others) if own["input"] < own["kept"] else 0
-        most = (pp - rank) * one + rank * (chunk == 1) * min(kept(others, some), kept(others, 0))
-        moment = (
-            min(own["moment"], own["again"])
-            if isinstance(way, int)
-            else (own["again"] + (min(chunk, count) - 1) * own["chunk"] if again else own["moment"])
-        )
-        return job.peak(rank, row, (count,), most, (most + moment,), one, moment)
-
-    def fitting(self, first, last):
-        """Leave out what does not fit a rank, or compute so many layers again that it may."""
-        job = self.job
-        block, own, used = isinstance(first, int), job.row(first, True)[0][0], self.used()
-
-        def make(r, b):
-            found = []
-            for x in used(r, b):
-                most, key = x.layers, lambda n, x=x: -self.needed(r, x.layers, first, n)
-                if not most or key(0) >= -job.room:
-                    found.append(x)
-                elif block and own["input"] < own["kept"] and key(most) >= -job.room:
-                    again = bisect_left(range(most + 1), -job.room, key=key)
-                    found.append(self.figures(r, b, most, first, again))
-            return found
-
-        self.shared = False
-        self.fill(make)
-
-    def below(self, way, target):
-        """Tell whether any of the layouts may take less than a target."""
-        self.target, self.shared = target, True
-        self.fill(lambda r, b: self.rows(r, b, way))
-        if not self.tables():
-            return False
-        self.fitting(way, way)
-        return self.tables()
 
 
 def one_by_one(M, forward, backward, half):

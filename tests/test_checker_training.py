@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
-from itertools import chain, combinations_with_replacement, pairwise
+from itertools import accumulate, chain, combinations_with_replacement, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -294,6 +294,43 @@ def test_ranks_that_take_all_they_can_come_as_far_as_any_cut(seed: int) -> None:
     if least < math.inf:
         assert job.reaches(0, least + 1)
         assert job.reaches(0, least + drawn.randint(2, 50))
+
+
+@given(SEEDS, st.sampled_from(("none", 1)))
+@examples(60, more=2000)
+def test_ranks_of_several_stages_that_take_all_they_can_come_as_far_as_any_layout(
+    seed: int, way: str | int
+) -> None:
+    """With drawn bytes of layers and a drawn limit, of which first layers may free some."""
+    drawn = random.Random(seed)
+    job = made_job(drawn)
+    if len(job.all) > 1 or job.pp == 1:
+        return
+    job.M, few, many = job.pp * drawn.randint(1, 4), 2, 3
+    job.plans |= {"recompute": ["none", "uniform 1"]}
+    again, remainder = drawn.randint(1, 9), drawn.choice(checker.REMAINDERS)
+    job.chain = [[[*row, again] for row in rows] for rows in job.chain]
+    layer = {key: drawn.randint(0, 9) for key in checker.KEPT} | {"kept": drawn.randint(2, 9)}
+    ends = dict.fromkeys(checker.STATES + checker.ENDS, 0)
+    state = dict.fromkeys(checker.STATES, 0) | {"always": drawn.randint(0, 20)}
+    job.row = lambda way, several: ([layer], [state], lambda place, there: ends)
+    job.outside, found = 0, list[tuple[int, int]]()
+    for virtual in range(few, many + 1):
+        for inner in combinations_with_replacement(range(job.L + 1), job.pp - 1):
+            rows = [checker.spread(b - a, virtual, remainder, r == 0, r == job.pp - 1)
+                    for r, (a, b) in enumerate(pairwise((0, *inner, job.L)))]  # fmt: skip
+            sizes = [x for chunk in zip(*rows, strict=True) for x in chunk]
+            if any(n == 0 for n in sizes[1:-1]):
+                continue
+            layouts = [*pairwise(accumulate(sizes, initial=0))]
+            for first in [way] if isinstance(way, str) else range(1, job.L + 1):
+                own = [job.stage(*place, first) for place in layouts]
+                needed = max(job.needed(r, own[r :: job.pp], first) for r in range(job.pp))
+                found.append((job.seconds(own, first), needed))
+    if found:
+        job.room = drawn.choice((min(x[1] for x in found), drawn.choice(found)[1]))
+        best = min(seconds for seconds, needed in found if needed <= job.room)
+        assert all(job.reaches(way, best + x, few, many) for x in (1, drawn.randint(2, 50)))
 
 
 # ---- mistakes of the planner ---------------------------------------------------------------------
