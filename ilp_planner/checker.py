@@ -65,8 +65,8 @@ MOST_LAYERS, MOST_GROUPS, MOST_TYPES, MOST_RANKS = 1 << 12, 5_000, 5, 1 << 9
 UNLIMITED = 1 << 40  # micro-batches
 LEVELS = 12  # stages after one that bounds tell apart
 FEW = 5_000  # stages of a box that labels look into before it is narrow
-LOOKS = (300, 30_000)  # labels of a box, at most: of a wide one, of a narrow one
-STAGES = 1_000_000  # that are looked at in the boxes of a case
+LOOKS = 3_000  # labels of a box with one of its prices, at most; ten times as many of a narrow one
+STAGES = 500_000  # that are looked at in the boxes of a case, with labels
 SPLITS = 200  # a box is narrow if its figures are closer than this part of the target
 OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
 
@@ -988,7 +988,8 @@ class Class:
         """Keep what is ahead of labels at prices around the best one."""
         floor, rung = self.top
         prices = [LADDER[min(max(rung + x, 0), len(LADDER) - 1)] for x in AROUND]
-        self.ahead = [(price, floor, self._ahead(floor, price)) for price in prices]
+        self.ahead = [(price, self._ahead(floor, price)) for price in prices]
+        self.lines: Table = {}  # by operators to come, recomputed, option: (sum, price)
 
     def _ahead(self, floor, price):
         return self.stages.ahead(self.place, self.degree, self.stop, self.start, self.pairs,
@@ -1052,16 +1053,13 @@ class Class:
         if self.aceso and weights > reserved:
             reserved = weights
         more = size + (peak if self.droppable or run < peak else run) - self.stages.limit
-        left = len(self.ops) - done
-        if left == 0 and more + reserved > 0:
-            return NEVER, label
-        value = spent if left else spent + self.ahead[0][2][0][0][o]
-        for price, floor, rest in self.ahead:
-            least = rest[left][again][o] + spent
-            least += price * (more + (weights if floor else reserved))
-            if least > value:
-                value = least
-        return value, label
+        key = len(self.ops) - done, again, o
+        if key not in self.lines:
+            self.lines[key] = [(rest[key[0]][again][o], price) for price, rest in self.ahead]
+        if done == len(self.ops):
+            return (NEVER if more + reserved > 0 else spent + self.lines[key][0][0]), label
+        held = more + (weights if self.top[0] else reserved)
+        return spent + max([rest + price * held for rest, price in self.lines[key]]), label
 
 
 # ---- bounds of pipelines -------------------------------------------------------------------------
@@ -1446,6 +1444,7 @@ class Layers:
                     raise RefusedError(f"links: none from type {a} to {b}, or inside its nodes")
         self._sends: Table = {}
         self._predicted: Table = {}
+        self._whole: Table = {}
 
     def _numbers(self, record, key, more=0):
         found = [Fraction(typed(x, key, Fraction, 0, MOST_BYTES)) for x in get(record, key, list)]
@@ -1482,6 +1481,12 @@ class Layers:
             plain = self.row(kind, tp, samples, True) if way else found
             self._predicted[key] = list(map(max, found, plain))
         return self._predicted[key]
+
+    def whole(self, *key):
+        """Seconds of all layers of a type with a degree and so many samples."""
+        if key not in self._whole:
+            self._whole[key] = sum(self.row(*key, True))
+        return self._whole[key]
 
     def _straight(self, kind, tp, samples, way):
         """Seconds of every layer on the lines through rows of several numbers of samples."""
@@ -1590,9 +1595,7 @@ class Layers:
         if len(parts) == 1:
             shares = [[-(-(S - r) // total) for r in range(total)]]
         else:
-            curves = [
-                [sum(self.row(kind, tp, x, True)) for x in range(S + 1)] for kind, tp, _ in parts
-            ]
+            curves = [[self.whole(kind, tp, x) for x in range(S + 1)] for kind, tp, _ in parts]
             shares = share(curves, [n for _, _, n in parts], S)
         found = [(kind, tp, tuple(own)) for (kind, tp, _), own in zip(parts, shares, strict=True)]
         keys = [(kind, tp, x) for kind, tp, own in found for x in sorted({*own})]
@@ -1870,7 +1873,8 @@ class Layers:
         part, peaks, count = Fraction(last, S), [], len(stages)
         for s, ((i, j, _, _, way), group) in enumerate(zip(stages, groups, strict=True)):
             ranges, flight = Ranges(group, part, False), min(count - s, B)
-            seconds, most = ranges.time(i, j, way), ranges.most(i, j, way)
+            seconds = ranges.time(i, j, way)
+            most = ranges.most(i, j, way, seconds)
             if s + 1 < count and self.metis:
                 extra += self.send(group, B, (groups[s + 1].kinds, False, "any"), j)[1]
             elif s + 1 < count:
@@ -1923,34 +1927,49 @@ class Ranges:
     are rounded down."""
 
     def __init__(self, group, part, whole):
-        of = (lambda x: down(x * Q * PS)) if whole else (lambda x: x)
-        byte = down if whole else (lambda x: x)
-        self.part, self.whole = part, whole
-        self.rows = {
-            way: ([sums(x, of) for x in loads], [sums(x, of) for x in last],
-                  [(byte(limit) + whole + down(limit * SLACK) * whole, sums(fixed, byte),
-                    sums(each, byte), [byte(x) for x in running])
-                   for limit, fixed, each, running in memory])
-            for way, (loads, last, memory) in group.rows.items()
-        }  # fmt: skip
-        self.peaks = [(of(once), [sums(x, of) for x in rows]) for once, rows in group.peaks]
+        self.group, self.part, self.whole = group, part, whole
+        self.of = (lambda x: down(x * Q * PS)) if whole else (lambda x: x)
+        self.peaks = [(self.of(once), [sums(x, self.of) for x in rows])
+                      for once, rows in group.peaks]  # fmt: skip
+        self.known: Table = {}
+
+    def rows(self, again):
+        """Return the sums of the group's rows, with a recomputation."""
+        if again not in self.known:
+            of, whole, byte = self.of, self.whole, down if self.whole else (lambda x: x)
+            loads, last, memory = self.group.rows[again]
+            self.known[again] = (
+                [sums(x, of) for x in loads], [sums(x, of) for x in last],
+                [(byte(limit) + whole + down(limit * SLACK) * whole, sums(fixed, byte),
+                  sums(each, byte), [byte(x) for x in running])
+                 for limit, fixed, each, running in memory],
+            )  # fmt: skip
+        return self.known[again]
 
     def _slowest(self, column, i, j, way):
         again, c = way
-        pairs = zip(self.rows[again][column], self.rows["none"][column], strict=True)
-        return max(x[c] - x[i] + y[j] - y[c] for x, y in pairs)
+        plain = self.rows("none")[column]
+        if again == "none":
+            return max([x[j] - x[i] for x in plain])
+        pairs = zip(self.rows(again)[column], plain, strict=True)
+        return max([x[c] - x[i] + y[j] - y[c] for x, y in pairs])
 
     def time(self, i, j, way):
         """Seconds of a micro-batch, without messages. way: layers before which one are recomputed,
         and how."""
         return self._slowest(0, i, j, way)
 
-    def most(self, i, j, way):
-        """Return the seconds of which an iteration has the most of all its stages, once each."""
-        found = [once + max(x[j] - x[i] for x in rows) for once, rows in self.peaks]
-        if self.rows["none"][1]:
+    def once(self, i, j):
+        """Return those of them that are the same with all recomputations."""
+        return [once + max([x[j] - x[i] for x in rows]) for once, rows in self.peaks]
+
+    def most(self, i, j, way, took):
+        """Return the seconds of which an iteration has the most of all its stages, once each.
+        took: its time."""
+        found = self.once(i, j)
+        if self.rows("none")[1]:
             # rounded up, if at all
-            full = self.part * (self.time(i, j, way) + (j - i) * self.whole)
+            full = self.part * (took + (j - i) * self.whole)
             busy = self._slowest(1, i, j, way) - (-down(-full) if self.whole else full)
             found.append(max(busy, 0))
         return found
@@ -1958,7 +1977,7 @@ class Ranges:
     def bytes(self, i, j, way):
         """Yield (limit, bytes, bytes for each micro-batch in flight) of each kind of replica."""
         again, c = way
-        for one, plain in zip(self.rows[again][2], self.rows["none"][2], strict=True):
+        for one, plain in zip(self.rows(again)[2], self.rows("none")[2], strict=True):
             limit, (fixed, each, running), (more, further, others) = one[0], one[1:], plain[1:]
             once = fixed[c] - fixed[i] + more[j] - more[c]
             once += max((*running[i:c], *others[c:j]))
@@ -2119,19 +2138,24 @@ class Chain:
                 self._ways[key] = list(self.costs.follow(group, state))
         return self._ways[key]
 
-    def stages(self, longest):
-        """List the stages that take at most so long."""
-        found: list[Any] = [[] for _ in range(self.n + 1)]
+    def stages(self, longest, target):
+        """List the stages that take at most so long, but for those that prices leave out before
+        memory is looked at."""
+        bare: list[Any] = [[] for _ in range(self.n + 1)]
         for g, (group, ranges) in enumerate(zip(self.groups, self.ranges, strict=True)):
-            for i in range(self.n):
-                for j in range(i + 1, self.n + 1):
-                    if ranges.time(i, j, ("none", i)) > longest:
+            end = self.n if group.end is not None else self.n - 1
+            rest = down((group.end or 0) * self.B * Q * PS)
+            for i in range(end):
+                for j in range(i + 1, end + 1):
+                    took = ranges.time(i, j, ("none", i))
+                    if took > longest:
                         break
-                    if j < self.n or group.end is not None:
-                        rest = down(group.end * self.B * Q * PS) if j == self.n else 0
-                        runs = self.runs(ranges, i, j, longest)
-                        found[j] += [(i, g, tops, rest, held) for tops, held in runs]
-        return found
+                    bare[j].append((i, g, (took, *ranges.once(i, j)), rest * (j == self.n)))
+        dims = 1 + len(self.groups[0].peaks)
+        _, bare, _ = self.left(bare, (0,) * dims, (longest, *[NEVER] * (dims - 1)), target)
+        return [[(i, g, tops, rest, held) for i, g, _, rest in row
+                 for tops, held in self.runs(self.ranges[g], i, j, longest)]
+                for j, row in enumerate(bare)]  # fmt: skip
 
     def runs(self, ranges, i, j, longest):
         """Return [(tops, micro-batches held)] of a stage by what it recomputes: in the order of how
@@ -2143,10 +2167,10 @@ class Chain:
             every += [("full", c) for c in range(max(i, 1) + 1, max(min(j, self.n - 1), i) + 1)]
         every += [(way, j) for way in ("selective", "full") if way in ways]
         for way in every:
-            held = ranges.held(i, j, way)
-            tops = (ranges.time(i, j, way), *ranges.most(i, j, way))
-            if held < least or tops[0] > longest:
+            held, took = ranges.held(i, j, way), ranges.time(i, j, way)
+            if held < least or took > longest:
                 continue
+            tops = (took, *ranges.most(i, j, way, took))
             if any(x >= held and all(map(operator.le, y, tops)) for y, x in found):
                 continue
             found.append((tops, held))
@@ -2157,10 +2181,12 @@ class Chain:
     def prove(self, target):
         """Return what no plan takes less than, at most the target."""
         constant = down(self.costs.constant(self.B) * Q * PS)
+        if not self.groups:
+            return target
         # what the last stage takes besides is measured, and may be less than nothing
         gained = min((0, *(group.end for group in self.groups if group.end is not None)))
         longest = down((target - constant - gained * self.B * Q * PS) / (self.weight + 1))
-        stages = self.stages(longest)
+        stages = self.stages(longest, target - constant)
         every = [x for row in stages for x in row]
         if not every:
             return target
@@ -2182,31 +2208,26 @@ class Chain:
         serial, left, best = 0, STAGES, target
         while heap and heap[0][0] < best and left > 0:
             least, _, low, high, stages, near = heapq.heappop(heap)
-            bound = least
-            for one in self.priced:  # each leaves stages out
-                found, stages, high = self.left(stages, low, high, *one, best)
-                bound = max(bound, found)
-                if not stages:
-                    break
+            bound, stages, high = self.left(stages, low, high, best)
+            bound = max(bound, least)
             size = sum(map(len, stages))
             left -= size + 1
             spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
             wide, exact = [x * SPLITS > target for x in spread], bound >= best
             if not (exact or (wide[0] and size > FEW)):
-                tried, looks = list[Any](), LOOKS[0 if any(wide) else 1]
+                tried = list[Any]()
                 for n in near:
-                    priced, budget = self.priced[n]
-                    found, exact = self.labels(stages, low, high, priced, budget, best, 1)
+                    found, exact = self.labels(stages, low, high, *self.priced[n], best, LOOKS)
                     tried.append((found, n))
-                    bound, left = max(bound, found), left - size - LOOKS[0]
+                    bound, left = max(bound, found), left - size - LOOKS
                     if exact:
                         break
-                else:
-                    n = max(tried)[1]
-                    priced, budget = self.priced[n]
-                    near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
-                    found, exact = self.labels(stages, low, high, priced, budget, best, looks)
-                    bound, left = max(bound, found), left - size - LOOKS[0]
+                n = max(tried)[1]
+                near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
+                if not (exact or any(wide)):
+                    priced = self.priced[n]
+                    found, exact = self.labels(stages, low, high, *priced, best, 10 * LOOKS)
+                    bound, left = max(bound, found), left - size - 10 * LOOKS
             if exact or not any(wide):
                 best = min(best, bound)
                 continue
@@ -2217,27 +2238,31 @@ class Chain:
             heapq.heappush(heap, (bound, serial + 1, above, high, stages, near))
         return min(best, heap[0][0]) if heap else best
 
-    def left(self, stages, low, high, priced, budget, target):
+    def left(self, stages, low, high, target):
         """Return (a bound on the plans of a box, the stages of those below the target, the highest
-        figures of these): whatever sending takes, by prices of devices alone."""
-        base = self.value(low, low) - budget
-        stages = [[x for x in row if all(map(operator.le, x[2], high))] for row in stages]
-        before, after = [0] + [NEVER] * self.n, [NEVER] * self.n + [0]
-        for v in range(1, self.n + 1):
-            before[v] = min((before[x[0]] + x[2][0] + x[3] + priced[x[1]] for x in stages[v]),
-                            default=NEVER)  # fmt: skip
-        if before[self.n] + base >= target:
-            return target, [], high
-        for v in range(self.n, 0, -1):
-            for x in stages[v]:
-                after[x[0]] = min(after[x[0]], after[v] + x[2][0] + x[3] + priced[x[1]])
-        kept = [[x for x in row if before[x[0]] + x[2][0] + x[3] + priced[x[1]] + after[v] - budget
-                 + self.value(x[2], low) < target] for v, row in enumerate(stages)]  # fmt: skip
-        every = [x[2] for row in kept for x in row]
-        if not every:
-            return target, [], high
-        highest = [max(x) for x in zip(*every, strict=True)]
-        return before[self.n] + base, kept, (high[0], *map(min, high[1:], highest[1:]))
+        figures of these): whatever sending takes, by prices of devices alone, one after another."""
+        bound = -NEVER
+        for priced, budget in self.priced:
+            costs = [[(x[2][0] + x[3] + priced[x[1]], x) for x in row
+                      if all(map(operator.le, x[2], high))] for row in stages]  # fmt: skip
+            before, after = [0] + [NEVER] * self.n, [NEVER] * self.n + [0]
+            for v in range(1, self.n + 1):
+                before[v] = min((before[x[0]] + cost for cost, x in costs[v]), default=NEVER)
+            bound = max(bound, before[self.n] + self.value(low, low) - budget)
+            if bound >= target:
+                return target, [], high
+            for v in range(self.n, 0, -1):
+                for cost, x in costs[v]:
+                    after[x[0]] = min(after[x[0]], after[v] + cost)
+            stages = [[x for cost, x in row
+                       if before[x[0]] + cost + after[v] - budget + self.value(x[2], low) < target]
+                      for v, row in enumerate(costs)]  # fmt: skip
+            every = [x[2] for row in stages for x in row]
+            if not every:
+                return target, [], high
+            highest = [max(x) for x in zip(*every, strict=True)]
+            high = (high[0], *map(min, high[1:], highest[1:]))
+        return bound, stages, high
 
     def labels(self, stages, low, high, priced, budget, target, most):
         """Return (a bound on the plans of a box, whether it is the time of one or the target):

@@ -137,7 +137,7 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
             for _ in range(drawn.randint(0, 3))
         ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checker, "LOOKS", (labels, labels))
+        patch.setattr(checker, "LOOKS", labels)
         patch.setattr(checker, "STAGES", drawn.choice((1, 50, 10_000)))
         patch.setattr(checker, "FEW", drawn.choice((0, 10_000)))
         patch.setattr(checker, "SPLITS", drawn.choice((1, 100)))
@@ -183,11 +183,10 @@ def test_prices_prove_as_much_by_a_program_written_from_the_pages_alone(seed: in
         chain = checker.Chain(costs, plans, batches, cases[batches], ())
         for longest, *prices in cases[batches][1]:
             priced = [sum(map(operator.mul, prices, one.use)) for one in chain.groups]
-            budget = sum(map(operator.mul, prices, chain.capacity))
+            chain.priced = [(priced, sum(map(operator.mul, prices, chain.capacity)))]
             high = (longest, checker.NEVER, checker.NEVER)
-            bound, _, _ = chain.left(
-                chain.stages(longest), (0, 0, 0), high, priced, budget, checker.NEVER
-            )
+            stages = chain.stages(longest, checker.NEVER) if chain.groups else [[]] * (chain.n + 1)
+            bound, _, _ = chain.left(stages, (0, 0, 0), high, checker.NEVER)
             expected.append(1e30 if bound == checker.NEVER else bound / (checker.Q * checker.PS))
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
