@@ -51,7 +51,7 @@ SAVED = Fraction(1, 10**6)  # relative: saved figures are true to this
 WEAKER = Fraction(1, 100)  # a proof that is farther below the claim is a fault
 # Of training, where a bound on several layouts at once is lower, it is said and no fault.
 WEAKER_OF_JOBS = Fraction(1)
-LABELS = 600_000  # of all stages
+LABELS = 520_000  # of all stages
 EFFORTS = (0, 1_000, 10_000, 60_000, 200_000, LABELS)  # of one stage, one try after another
 INNER = 2  # stands for the ends of a stage, where only what is between them is bounded
 MOST_PAIRS = 300_000  # places of stages between windows, at most
@@ -872,15 +872,11 @@ class Labels:
             first = [o for o in group.there[ops[0]] if group.degree[o] == degree]
             for run in run_classes([] if shared else sizes) if first else ():
                 one = Class(stages, place, degree, start, stop, run, max(sizes, default=0))
-                one.ascend(self.ceiling)
                 if one.bound < self.ceiling:
                     self.heap.append((one.bound, 0, len(self.classes), None))
                     self.classes.append(one)
         heapq.heapify(self.heap)
         self.serial = len(self.classes)
-        if self.heap:
-            floor, rung = self.classes[self.heap[0][2]].top
-            stages.met.setdefault(place[:2], set()).add((floor, LADDER[rung]))
 
     def look(self, cutoff, most):
         """Return (a bound in picoseconds, labels looked at, whether more of them may raise it): the
@@ -892,6 +888,9 @@ class Labels:
             if done or self.count >= most:
                 return bound // Q, self.count - before, not done
             heapq.heappop(heap)
+            if label is None and self.classes[number].ascends(self.ceiling):
+                heapq.heappush(heap, (self.classes[number].bound, 0, number, None))
+                continue
             if label is None:
                 self.classes[number].look_ahead()
                 made = self.classes[number].begin(number)
@@ -959,22 +958,26 @@ class Class:
                 self.rest[c][q] = max(self.rest[c][q + 1], group.reserve[c][self.ops[q]])
         self.tried: Table = {}
         self.bound, self.top = -NEVER, (0, 0)
-
-    def ascend(self, enough):
-        """Look for the best price from that of a similar stage on, until the bound is high
-        enough."""
-        like = self.place[:2], self.degree, self.pairs
-        hint = self.stages.tops.get(like)
-        step = FINE if hint else COARSE
-        for floor, price in [hint] if hint else self.stages.prices_of(*self.place[:2]):
+        self.like = place[:2], degree, self.pairs
+        hint = stages.tops.get(self.like)
+        self.step = FINE if hint else COARSE
+        for floor, price in [hint] if hint else stages.prices_of(*place[:2]):
             self.root(floor, bisect_left(LADDER, price) if not hint else price)
+
+    def ascends(self, enough):
+        """Look once for the best price, from that of a similar stage on, until the bound is high
+        enough; tell whether there was any to look for."""
+        begun, step, self.step = self.top, self.step, 0
         while self.bound < enough and step and len(self.tried) < 40:
             floor, rung = self.top
             self.root(floor, min(rung + step, len(LADDER) - 1))
             self.root(floor, max(rung - step, 0))
             if self.top == (floor, rung):
                 step //= 2
-        self.stages.tops[like] = self.top
+        self.stages.tops[self.like] = self.top
+        met = self.stages.met.setdefault(self.place[:2], set())
+        met.add((self.top[0], LADDER[self.top[1]]))
+        return self.top != begun
 
     def root(self, floor, rung):
         """Bound the class by one price."""
@@ -1482,10 +1485,11 @@ class Layers:
             self._predicted[key] = list(map(max, found, plain))
         return self._predicted[key]
 
-    def whole(self, *key):
-        """Seconds of all layers of a type with a degree and so many samples."""
+    def whole(self, kind, tp, samples):
+        """Seconds of all layers."""
+        key = kind, tp, samples
         if key not in self._whole:
-            self._whole[key] = sum(self.row(*key, True))
+            self._whole[key] = sum(self.row(kind, tp, samples, True))
         return self._whole[key]
 
     def _straight(self, kind, tp, samples, way):
@@ -2217,7 +2221,7 @@ class Chain:
             if not (exact or (wide[0] and size > FEW)):
                 tried = list[Any]()
                 for n in near:
-                    found, exact = self.labels(stages, low, high, *self.priced[n], best, LOOKS)
+                    found, exact = self.labels(stages, low, high, n, best, LOOKS)
                     tried.append((found, n))
                     bound, left = max(bound, found), left - size - LOOKS
                     if exact:
@@ -2225,8 +2229,7 @@ class Chain:
                 n = max(tried)[1]
                 near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
                 if not (exact or any(wide)):
-                    priced = self.priced[n]
-                    found, exact = self.labels(stages, low, high, *priced, best, 10 * LOOKS)
+                    found, exact = self.labels(stages, low, high, n, best, 10 * LOOKS)
                     bound, left = max(bound, found), left - size - 10 * LOOKS
             if exact or not any(wide):
                 best = min(best, bound)
@@ -2264,12 +2267,13 @@ class Chain:
             high = (high[0], *map(min, high[1:], highest[1:]))
         return bound, stages, high
 
-    def labels(self, stages, low, high, priced, budget, target, most):
+    def labels(self, stages, low, high, number, target, most):
         """Return (a bound on the plans of a box, whether it is the time of one or the target):
         pipelines from the last layer on, in the order of their bounds."""
         largest = max((x[4] for row in stages for x in row if x[4] < UNLIMITED), default=0)
         levels = min(LEVELS, self.plans["max_stages"] - 1, self.B - 1, largest)
         known: Table = {}
+        priced, budget = self.priced[number]
 
         def moves(v, state, behind):
             """Return (least priced sum of all stages before v, [(what more a stage takes, stage,
@@ -2609,7 +2613,7 @@ class Job:
 
     @cached_property
     def least(self):
-        """Picoseconds of a micro-batch on all ranks, and of a layer, at least."""
+        """Picoseconds of a micro-batch through all layers, and through one, at least."""
         return [*map(ps, computed(self.costs.least))]
 
     @cached_property
@@ -3070,7 +3074,7 @@ class Cuts:
     of numbers of them."""
 
     def __init__(self, job, virtual, remainder):
-        self.job, self.v, self.remainder = job, virtual, remainder
+        self.job, self.v, self.remainder, self.known = job, virtual, remainder, Table()
         pp, v = job.pp, virtual
         self.half = half = [x // 2 for x in job.sends[1]]
         self.send = [2 * x for x in half[:-1]] + [0]
@@ -3096,12 +3100,16 @@ class Cuts:
 
     def rank(self, rank, stages, way):
         """Return the figures of a rank with these stages."""
-        job, last = self.job, len(stages) - 1
-        passes = [job.passes(rank, x, way, 1, (k == 0, k == last)) for k, x in enumerate(stages)]
-        ways, counts = [*zip(*passes, strict=True)], job.layers_of(stages)
-        early = [sum(map(operator.mul, self.warm(rank), x)) for x in ways]
-        own = *map(sum, ways), passes[0], passes[-1], *early, job.synced(rank, counts)
-        return Rank._make((sum(counts), tuple(counts), *own))
+        key = rank, way, *stages
+        if key not in self.known:
+            job, last, warm = self.job, len(stages) - 1, self.warm(rank)
+            passes = [job.passes(rank, x, way, 1, (k == 0, k == last))
+                      for k, x in enumerate(stages)]  # fmt: skip
+            ways, counts = [*zip(*passes, strict=True)], job.layers_of(stages)
+            early = [sum(map(operator.mul, warm, x)) for x in ways]
+            own = *map(sum, ways), passes[0], passes[-1], *early, job.synced(rank, counts)
+            self.known[key] = Rank._make((sum(counts), tuple(counts), *own))
+        return self.known[key]
 
     def figures(self, rank, start, count, way):
         """Return the figures of a rank with so many layers, the first one of them at `start`."""

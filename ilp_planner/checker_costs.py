@@ -1455,21 +1455,16 @@ class JobCosts:
         return self.costs.once((*own.own, name, routes), lambda: own._element(name, rank))
 
     def least(self):
-        """Return the seconds of a micro-batch through all elements, and of a layer, on the fastest
-        ranks, without waits for what replicas share."""
+        """Return the seconds of a micro-batch through all layers, and of one, on the fastest ranks,
+        without waits for what replicas share."""
         where = *self.own, "least", self.dp, self.pp, self.order
         return self.costs.once(where, self._least)
 
     def _least(self):
         ranks = {*self.kinds()}
-
-        def seconds(name):
-            every = (self.element(name, rank) for rank in ranks)
-            return min(one.forward + one.back for one in every)
-
-        layers = [seconds(kind) for kind in range(len(self.layers))]
-        whole = sum(map(layers.__getitem__, self.costs.pattern))
-        return whole + seconds("embedding") + seconds("output"), min(layers)
+        every = [[self.element(kind, rank) for rank in ranks] for kind in range(len(self.layers))]
+        layers = [min(one.forward + one.back for one in of) for of in every]
+        return sum(map(layers.__getitem__, self.costs.pattern)), min(layers)
 
     def _element(self, name, rank):
         c, machine = self.costs, self.costs.machine
