@@ -65,7 +65,7 @@ MOST_LAYERS, MOST_GROUPS, MOST_TYPES, MOST_RANKS = 1 << 12, 5_000, 5, 1 << 9
 UNLIMITED = 1 << 40  # micro-batches
 LEVELS = 12  # stages after one that bounds tell apart
 FEW = 5_000  # stages of a box that labels look into before it is narrow
-LOOKS = 3_000  # labels of a box with one of its prices, at most; ten times as many of a narrow one
+LOOKS = 30_000  # labels of a box with one of its prices, at most
 STAGES = 500_000  # that are looked at in the boxes of a case, with labels
 SPLITS = 200  # a box is narrow if its figures are closer than this part of the target
 OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
@@ -630,9 +630,9 @@ class Group:
             self.there[u] = kept
 
 
-def down(value):
-    """Round a fraction down to a whole number."""
-    return value.numerator // value.denominator
+def down(value, parts=1):
+    """Round a fraction down to a whole number of so many parts."""
+    return value.numerator * parts // value.denominator
 
 
 class Priced:
@@ -1932,7 +1932,7 @@ class Ranges:
 
     def __init__(self, group, part, whole):
         self.group, self.part, self.whole = group, part, whole
-        self.of = (lambda x: down(x * Q * PS)) if whole else (lambda x: x)
+        self.of = (lambda x: down(x, Q * PS)) if whole else (lambda x: x)
         self.peaks = [(self.of(once), [sums(x, self.of) for x in rows])
                       for once, rows in group.peaks]  # fmt: skip
         self.known: Table = {}
@@ -2126,7 +2126,7 @@ class Chain:
         key = g, to, cut
         if key not in self._sent:
             self._sent[key] = tuple(
-                down(x * Q * PS) for x in self.costs.send(self.groups[g], self.B, to, cut)
+                down(x, Q * PS) for x in self.costs.send(self.groups[g], self.B, to, cut)
             )
         return self._sent[key]
 
@@ -2221,16 +2221,13 @@ class Chain:
             if not (exact or (wide[0] and size > FEW)):
                 tried = list[Any]()
                 for n in near:
-                    found, exact = self.labels(stages, low, high, n, best, LOOKS)
+                    found, exact, looked = self.labels(stages, low, high, n, best)
                     tried.append((found, n))
-                    bound, left = max(bound, found), left - size - LOOKS
+                    bound, left = max(bound, found), left - size - looked
                     if exact:
                         break
                 n = max(tried)[1]
                 near = range(max(n - 1, 0), min(n + 2, len(self.priced)))
-                if not (exact or any(wide)):
-                    found, exact = self.labels(stages, low, high, n, best, 10 * LOOKS)
-                    bound, left = max(bound, found), left - size - 10 * LOOKS
             if exact or not any(wide):
                 best = min(best, bound)
                 continue
@@ -2267,9 +2264,9 @@ class Chain:
             high = (high[0], *map(min, high[1:], highest[1:]))
         return bound, stages, high
 
-    def labels(self, stages, low, high, number, target, most):
-        """Return (a bound on the plans of a box, whether it is the time of one or the target):
-        pipelines from the last layer on, in the order of their bounds."""
+    def labels(self, stages, low, high, number, target):
+        """Return (a bound on the plans of a box, whether it is the time of one or the target, how
+        many labels): pipelines from the last layer on, in the order of their bounds."""
         largest = max((x[4] for row in stages for x in row if x[4] < UNLIMITED), default=0)
         levels = min(LEVELS, self.plans["max_stages"] - 1, self.B - 1, largest)
         known: Table = {}
@@ -2305,12 +2302,12 @@ class Chain:
                  (0,) * len(self.capacity))]  # fmt: skip
         seen: Table = {}
         serial = 0
-        for _ in range(most):
+        for looked in range(LOOKS):
             if not heap or heap[0][0] >= target:
-                return target, True
+                return target, True, looked
             bound, _, v, state, behind, tops, total, paid, use = heapq.heappop(heap)
             if v == 0:
-                return bound, True
+                return bound, True, looked
             figures = (behind, *tops, total, *use)
             rivals = seen.setdefault((v, state), [])
             if any(all(map(operator.le, x, figures)) for x in rivals):
@@ -2335,7 +2332,7 @@ class Chain:
                     serial += 1
                     one = (value, serial, i, to, behind + 1, made, spent, charged, now)
                     heapq.heappush(heap, one)
-        return min(target, heap[0][0]) if heap else target, not heap
+        return min(target, heap[0][0]) if heap else target, not heap, LOOKS
 
 
 # ---- training runtimes ---------------------------------------------------------------------------

@@ -32,7 +32,7 @@ LESS: dict[str, tuple[Any, ...]] = {  # how soon a search may end, by its name i
     "EFFORTS": ((0,), (0, 1), (0, 1_000)),
     "ROUNDS": (0, 3, 10**6),
     "MOST_PAIRS": (0, 100, 300_000),
-    "LOOKS": (0, 10, 3_000),
+    "LOOKS": (0, 10, 30_000),
     "STAGES": (1, 50, 500_000),
     "FEW": (0, 10_000),
     "SPLITS": (1, 100),

@@ -30,7 +30,7 @@ PICO, UNIT = 1e12, 4096e12  # picoseconds of a second; prices are in 1 / 4096 of
 MOST_TYPES, MOST_SAMPLES = 5, 1 << 16  # that the checker reads
 # Cost models -> modules with the rows that the checker reads.
 TABLES = {"native": "spaces.groups.independent", "metis": "peers.metis.independent"}
-STEPS, SHORTER = 10, 0.95  # longest stages that prices are sought for, and their ratio
+STEPS, SHORTER = 5, 0.9  # longest stages that prices are sought for, and their ratio
 
 
 def layer_proof(
