@@ -49,7 +49,8 @@ def test_a_rhythm_is_heard_through_noise_and_single_slow_steps(
     assert found.rhythm is not None
     assert found.rhythm.every == pytest.approx(every, rel=0.02)
     assert found.rhythm.seconds == pytest.approx(stall, rel=0.2)
-    assert found.rhythmic == pytest.approx(stall * (200 // every) / 200, rel=0.2)
+    one = stall / 200  # of the mean: the single slow step may be one of the rhythm
+    assert found.rhythmic == pytest.approx(one * (200 // every), rel=0.2, abs=1.1 * one)
 
 
 @given(SEEDS)
