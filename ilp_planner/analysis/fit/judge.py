@@ -6,7 +6,7 @@ The judge of a job of options is another training system if Megatron-LM cannot t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.analysis.fit.needs import Needs, Site, smallest_devices, telling_ranks
@@ -32,6 +32,7 @@ from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.job_options import of_others
 from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.values import by_peft_trained
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
@@ -124,7 +125,8 @@ class Judge:
             objects = {"model": self.model, "cluster": self.site.of(world)}
             # The job is given: the search may have no plan on as many GPUs.
             files = InputFiles(request, objects=objects, possible=False)
-            self._problems[world] = build_for(files, self.space)
+            trained = self.job.settings.by_trainer
+            self._problems[world] = build_for(files, self.space, trained=trained)
         return self._problems[world]
 
     def verdict(self, job: TrainingJob) -> Judged:
@@ -307,8 +309,8 @@ def _tried(
     kernels, precision = job.settings.kernels, job.settings.precision
     try:
         plain = runtime.settings(job.model, precision, cluster, kernels.quantised)
-        by_peft = replace(plain, tuning=job.settings.tuning) if job.settings.tuning else plain
-        runtime.check_model(job.model, by_peft)
+        trained = job.settings.by_trainer
+        runtime.check_model(job.model, by_peft_trained(plain) if trained else plain)
     except PlannerError:
         return None
     own = as_it_does(runtime, job, plain, usual=USUAL)

@@ -54,8 +54,12 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
     return build_for(files, MegatronSpace())
 
 
-def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]:
+def build_for(
+    files: InputFiles, space: MegatronSpace, *, trained: bool = False
+) -> Problem[MegatronCosts]:
     """Read all inputs and build the problem of a space with a runtime of this engine.
+
+    trained: all plans are PEFT's and the Trainer's, whether or not a demand says so.
 
     Raises
     ------
@@ -73,10 +77,8 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     check_recipe_beside(asked.constraints.texts, precision_of(asked.precision, model.precision)[1])
     cluster = files.cluster_file()
     check_cluster(cluster)
-    limits, trained = (
-        memory_limits(cluster, asked),
-        trainer_alone(partial(getattr, asked.constraints)),
-    )
+    limits = memory_limits(cluster, asked)
+    trained = trained or trainer_alone(partial(getattr, asked.constraints))
     for name in MOST:
         value = getattr(asked, name)
         if value is not None and value < 1:

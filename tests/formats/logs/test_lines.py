@@ -11,7 +11,7 @@ from ilp_planner.formats.logs import metrics as m
 from ilp_planner.formats.logs.base import LogError, RunLog
 from ilp_planner.formats.logs.lines import read_lines
 from ilp_planner.formats.logs.read import read_log
-from ilp_planner.formats.logs.runs import log_of
+from ilp_planner.formats.logs.runs import NEEDED, log_of
 
 SECONDS = (0.5, 0.25, 0.75)
 
@@ -191,7 +191,8 @@ def test_a_log_that_is_cut_off_is_read_up_to_there(end: int, title: str) -> None
         return
     there = np.isfinite(found.seconds)
     assert set(found.steps.tolist()) <= {1, 2, 3}
-    assert there.sum() >= len(found.steps) - 1
+    whole = len(found.steps) - 1
+    assert there.sum() >= whole or whole < NEEDED
 
 
 def test_a_log_without_steps_says_what_is_read(tmp_path: Path) -> None:
