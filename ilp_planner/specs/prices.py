@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.limits import beyond
+from ilp_planner.base.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,24 +53,46 @@ class PriceList(NamedTuple):
         return self.prices.get(name, said)
 
 
-def price_list(text: str, names: Sequence[str]) -> PriceList:
-    """Read `2.5`, `a100=2.5,t4=0.4` or `spot`, of devices of these types.
+def price_list(
+    text: str, names: Sequence[str], called: Mapping[str, str] | None = None
+) -> PriceList:
+    """Read `2.5`, `2.5,0.4`, `a100=2.5,t4=0.4` or `spot`, of devices of these types.
+
+    One number without a name is the price of all types that are not named; several are those of all
+    types, in their order. called: other names of the types.
 
     Raises
     ------
-    UsageError: a text that says no price, or one of another type.
+    UsageError: a text that says no price, one of another type, two of one, or one of none.
     """
+    known = {name: name for name in names} | dict(called or {})
     asked: dict[str, float] = {}
+    alone: list[float] = []
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         name, equals, number = part.rpartition("=")
         name = name.strip()
         if part == SPOT:
             continue
-        if equals and name not in names:
-            raise UsageError(f"price: found {name!r}, expected one of {', '.join(names)}")
-        asked |= dict.fromkeys([name] if equals else names, _price(part, number))
-    return PriceList(asked, SPOT in parts)
+        if not equals:
+            alone.append(_price(part, number))
+        elif name not in known:
+            raise UsageError(f"price: found {name!r}, expected one of {', '.join(known)}")
+        elif known[name] in asked:
+            raise UsageError(f"price: found two of {known[name]!r} in {text!r}, expected one")
+        else:
+            asked[known[name]] = _price(part, number)
+    left = [name for name in names if name not in asked]
+    each = len(alone) == len(names) and not asked  # a number for every type
+    if alone and (SPOT in parts or not left or not (each or len(alone) == 1)):
+        named = asked | dict(zip(left, alone, strict=False))
+        example = ",".join([SPOT] * (SPOT in parts) + [f"{n}={one:g}" for n, one in named.items()])
+        raise UsageError(
+            f"price: found {counted(len(alone), 'number')} without a name in {text!r}, expected "
+            f"one for all, one for each of {', '.join(names)}, or names, as {example}"
+        )
+    prices = alone if each else alone * len(left)
+    return PriceList(asked | dict(zip(left, prices, strict=False)), SPOT in parts)
 
 
 def with_prices(cluster: ClusterSpec, text: str) -> ClusterSpec:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.specs.prices import check_prices, hourly_price, nodes_of, with_prices
+from ilp_planner.specs.prices import check_prices, hourly_price, nodes_of, price_list, with_prices
 from tests.tiny import make_cluster
 
 
@@ -35,3 +35,37 @@ def test_a_price_that_is_needed_and_not_known_is_asked_for() -> None:
         check_prices(cluster)
     assert "`price=gpu=2.5`" in str(caught.value)
     check_prices(with_prices(cluster, "gpu=2.5"))
+
+
+@pytest.mark.parametrize("names", ["a", "a b", "a b c", "c b a d"])
+def test_every_price_counts_or_is_refused(names: str) -> None:
+    """Of all texts of up to four numbers without a name beside those of some types."""
+    types = names.split()
+    for named in range(len(types) + 1):
+        for count in range(5):
+            said = {name: 10.0 + at for at, name in enumerate(types[:named])}
+            alone = [1.0 + at for at in range(count)]
+            words = [*(f"{name}={price}" for name, price in said.items()), *map(str, alone)]
+            if not words:
+                continue
+            for text in (",".join(words), ",".join(reversed(words))):
+                numbers = [float(word) for word in text.split(",") if "=" not in word]
+                if count == 0:
+                    expected = said
+                elif count == 1 and named < len(types):
+                    expected = {**dict.fromkeys(types, numbers[0]), **said}
+                elif count == len(types) and not named:
+                    expected = dict(zip(types, numbers, strict=True))
+                else:
+                    with pytest.raises(UsageError, match="without a name") as caught:
+                        price_list(text, types)
+                    fix = str(caught.value).rpartition(" as ")[2]
+                    assert price_list(fix, types).prices
+                    continue
+                assert price_list(text, types).prices == expected, text
+
+
+@pytest.mark.parametrize("text", ["a=1,a=2", "a=1,A=2", "spot,2", "2,spot", "A=1,b=2,A=1"])
+def test_no_price_is_dropped(text: str) -> None:
+    with pytest.raises(UsageError, match="price: found"):
+        price_list(text, ["a", "b"], {"A": "a"})

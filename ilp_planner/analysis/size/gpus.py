@@ -89,8 +89,12 @@ def wish_of(
     prices = PriceList({})
     if price is not None:
         called = {name.strip(): gpu(name.strip()).name for name in said if name.strip()}
-        known = price_list(price, tuple(dict.fromkeys((*called, *names))))
-        prices = PriceList({called.get(name, name): value for name, value in known.prices.items()})
+        prices = price_list(price, names, called)
+        if prices.spot:
+            raise UsageError(
+                f"price: found {price!r}, expected numbers, as {names[0]}=2.5: GPUs of the table "
+                "have no spot prices"
+            )
     return Wish(
         tokens=tokens, seconds=length * DAY, gpus=names, prices=prices,
         failures=failures or Failures(), most=most or MOST,

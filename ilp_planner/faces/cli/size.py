@@ -36,7 +36,11 @@ class Asked:
     ] = ""
     price: Annotated[
         str | None,
-        asked("--price", "Of a GPU and hour: 2.5, or H100=2.5,H200=3.2.", "PRICE"),
+        asked(
+            "--price",
+            "Of a GPU and hour: 2.5, or H100=2.5,H200=3.2, or 2.5,3.2 in their order.",
+            "PRICE",
+        ),
     ] = None
     max_gpus: Annotated[
         int, o.number(RUN, "--max-gpus", "GPUs of a cluster at most.", True, least=1)

@@ -80,6 +80,11 @@ def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
         ("size llama3.2-1b --tokens 1T --days 0 --gpus H100", ("--days: found 0, expected",)),
         ("size llama3.2-1b --tokens 1T --days 1 --gpus H100 --tp 3", ("--tp 3", "--tp 4 would")),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --price B200=2", ("'B200'", "H100")),
+        ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --price spot", ("no spot prices",)),
+        (
+            "size llama3.2-1b --tokens 1T --days 3 --gpus H100,MI300X,L40S --price 2,1.5",
+            ("--price: found 2 numbers", "as H100-80GB=2,MI300X=1.5"),
+        ),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --mtbf 0", ("--mtbf: found '0'",)),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --restart 5", ("--restart",)),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --spares 2", ("without --repair",)),
@@ -122,6 +127,11 @@ def test_less_than_a_domain_is_told_in_its_nodes(ilp_plan):
 def test_prices_by_short_names():
     wish = wish_of(1e9, 1.0, "H100,h200", price="H100=2,h200=3")
     assert [wish.price(name) for name in wish.gpus] == [2, 3]
+
+
+def test_prices_in_the_order_of_the_kinds():
+    wish = wish_of(1e9, 1.0, "H200,h100", price="2,3")
+    assert [wish.price(name) for name in ("H200", "H100-80GB")] == [2, 3]
 
 
 def test_numbers_that_were_not_ruled_out_are_named():
