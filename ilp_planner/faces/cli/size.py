@@ -38,7 +38,7 @@ class Asked:
         str | None,
         asked(
             "--price",
-            "Of a GPU and hour: 2.5, or H100=2.5,H200=3.2, or 2.5,3.2 in their order.",
+            "Of a GPU and hour: 2.5, or H100=2.5,H200=3.2, or 2.5,3.2.",
             "PRICE",
         ),
     ] = None

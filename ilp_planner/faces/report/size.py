@@ -65,34 +65,32 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     for one in found:
         if one.refused:
             yield one.gpu, one.refused
-    for one in [_best_of(wish, ended)] if ended else []:
-        gpus = choices(one)[-1][1].gpus
+    if ended:
+        one, choice = _best_of(wish, ended)
         yield (
             "next",
-            f"ilp-plan solve {shlex.quote(model)} --gpus {gpus}x{one.gpu} --global-batch-size "
-            f"{one.batch} --prefer-plain 0 --output plan.json, with this command's other options",
+            f"ilp-plan solve {shlex.quote(model)} --gpus {choice.gpus}x{one.gpu} "
+            f"--global-batch-size {one.batch} --prefer-plain 0 --output plan.json, with this "
+            "command's other options",
         )
 
 
-def _best_of(wish: Wish, ended: Sequence[OnGpu]) -> OnGpu:
-    """Return the kind of GPU of the cheapest cluster, without prices of the smallest."""
+def _best_of(wish: Wish, ended: Sequence[OnGpu]) -> tuple[OnGpu, Choice]:
+    """Return the cheapest cluster, without prices the smallest, and its kind of GPU; of equal ones
+    that of the fewest GPU-hours."""
     priced = [one for one in ended if not math.isnan(wish.price(one.gpu))]
-    if priced:
-        return min(priced, key=lambda one: _sized(one).cheapest.cost)  # type: ignore[union-attr]
-    return min(ended, key=lambda one: _smallest(one).gpus)
+    if not priced:
+        found = [(one, _smallest(one)) for one in ended]
+        return min(found, key=lambda each: (each[1].gpus, hours_of(each[1])))
+    cheapest = [(one, choices(one)[-1][1]) for one in priced]
+    return min(cheapest, key=lambda each: (each[1].cost, hours_of(each[1])))
 
 
 def _best(wish: Wish, ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
-    best = _best_of(wish, ended)
-    sized = _sized(best)
-    assert sized.smallest is not None
-    assert sized.cheapest is not None
-    if not math.isnan(wish.price(best.gpu)):
-        head = f"{sized.cheapest.gpus:,} x {best.gpu}"
-        yield head, f"cheapest: {days_text(sized.cheapest.taken)}, price {sized.cheapest.cost:,.0f}"
-    else:
-        head = f"{sized.smallest.gpus:,} x {best.gpu}"
-        yield head, f"smallest: {days_text(sized.smallest.taken)}"
+    best, choice = _best_of(wish, ended)
+    priced = not math.isnan(wish.price(best.gpu))
+    said = f"{CHEAPEST if priced else SMALLEST}: {days_text(choice.taken)}"
+    yield f"{choice.gpus:,} x {best.gpu}", said + f", price {choice.cost:,.0f}" * priced
     yield from proofs(ended)
 
 
@@ -111,12 +109,15 @@ def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
             names += f": no {among} ends in time"
         yield "PROVED SMALLEST", names
     for one in ended:
+        gpus = f"{_smallest(one).gpus:,} {one.gpu}"
         if left := _sized(one).open:
-            yield (
-                "NOT PROVED",
-                f"{_smallest(one).gpus:,} {one.gpu} are {counted(_smallest(one).nodes, 'node')}: "
-                f"{_open_text(left)} not ruled out; --time-limit gives more time",
-            )
+            nodes = counted(_smallest(one).nodes, "node")
+            text = f"{gpus} are {nodes}: {_open_text(left)} not ruled out"
+        elif left := _sized(one).parts_open:
+            text = f"{gpus}: {number_ranges(left)} GPUs, part of a node, are not ruled out"
+        else:
+            continue
+        yield "NOT PROVED", f"{text}; --time-limit gives more time"
 
 
 def _fewer(one: OnGpu) -> str:

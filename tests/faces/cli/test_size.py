@@ -3,16 +3,18 @@
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from ilp_planner.analysis.size.failures import MTBF
 from ilp_planner.analysis.size.gpus import OnGpu, _whole, wish_of
-from ilp_planner.analysis.size.size import Sized
+from ilp_planner.analysis.size.size import Choice, Sized
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import read_document
 from ilp_planner.base.limits import DEVICES
 from ilp_planner.base.units import DAY
+from ilp_planner.faces.report import size as report
 from ilp_planner.faces.report.size import failures_text, size_lines
 from ilp_planner.spaces.objectives.node_sets import every_set
 from ilp_planner.specs import gpus
@@ -190,3 +192,36 @@ def test_tokens_are_those_of_documents(ilp_plan, tmp_path):
         steps[batching] = one["steps"]
         assert one["smallest"]["bound_s"] <= one["smallest"]["iteration_s"]
     assert steps["packed"] < steps["longest"] == steps["full"]
+
+
+def choice_of(gpus, taken, cost):
+    problem = SimpleNamespace()
+    return Choice(problem, None, gpus, max(1, gpus // 8), 0, 1, 1, taken, 0, 60, cost)
+
+
+def sized_of(gpu, small, cheap, **more):
+    return OnGpu(gpu, Sized(small, cheap, 9, 8, more.pop("open", ()), **more), 10, 4, 2048)
+
+
+@pytest.mark.parametrize("price", [None, "1"])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    "more", [{}, {"open": (1,)}, {"parts": (1, 2, 4), "parts_open": (2,)}], ids=str
+)
+def test_the_first_line_the_next_one_and_the_proofs_agree(monkeypatch, price, swapped, more):
+    monkeypatch.setattr(report, "interval", lambda _: None)
+    monkeypatch.setattr(report, "searched_set", lambda *_, nodes: nodes)
+    names = ["H100-80GB", "MI300X"]
+    found = [
+        sized_of(names[0], choice_of(4, 9e4, 100.0), choice_of(4, 9e4, 100.0)),
+        sized_of(names[1], choice_of(4, 8e4, 90.0), choice_of(8, 3e4, 70.0), **more),
+    ]
+    wish = wish_of(1e9, 2.0, ",".join(names), price=price)
+    lines = [*size_lines("m", wish, found[::-1] if swapped else found)]
+    gpus = 4 if price is None else 8
+    assert lines[0][0] == f"{gpus} x MI300X"
+    said = dict(lines)
+    assert f"--gpus {gpus}xMI300X " in said["next"]
+    proved = " ".join(text for name, text in lines if name == "PROVED SMALLEST")
+    assert ("MI300X" in proved) == (not more)
+    assert ("4 MI300X" in said.get("NOT PROVED", "")) == bool(more)
