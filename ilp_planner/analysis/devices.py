@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
         notes.append(f"nodes have {every} devices; groups are named as if all had {sizes[0]}")
     return Devices(
         name=least.name,
-        memory=float(least.memory) if limit is None else limit,
+        memory=min(float(least.memory), limit or math.inf),
         per_node=sizes[0],
         count=spec.device_count,
         gpu_architecture=gpu_architecture(spec),

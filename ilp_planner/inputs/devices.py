@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
@@ -12,7 +13,7 @@ from ilp_planner.base.units import format_bytes
 from ilp_planner.specs.zones import with_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.specs.cluster import ClusterSpec
@@ -101,6 +102,30 @@ def _most_nodes(cluster: ClusterSpec, devices: int) -> int:
             f"{cluster.name}; a `cluster` of smaller nodes has fewer"
         )
     return devices // each
+
+
+def memory_within(cluster: ClusterSpec, limit: float | None) -> dict[str, float]:
+    """Return the bytes of each device type that may be used: all, or at most a limit."""
+    own = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
+    return own if limit is None else {name: min(each, limit) for name, each in own.items()}
+
+
+def beyond_memory(cluster: ClusterSpec, limit: float | None) -> Iterator[str]:
+    """Yield a note on each device type with less memory than a limit, bytes."""
+    for name in cluster.type_names:
+        device = cluster.device_types[name]
+        if limit is not None and limit > device.memory:
+            yield (
+                f"memory limit {format_bytes(limit)}: without effect on {device.type}, which has "
+                f"{format_bytes(device.memory)}"
+            )
+
+
+def with_memory(cluster: ClusterSpec, limits: Mapping[str, float]) -> ClusterSpec:
+    """Return a cluster with devices of so many bytes. limits: device type -> bytes."""
+    types = cluster.device_types
+    less = {name: replace(types[name], memory=int(each)) for name, each in limits.items()}
+    return replace(cluster, device_types={**types, **less})
 
 
 def with_headroom(limits: Mapping[str, float], constraints: Constraints) -> dict[str, float]:

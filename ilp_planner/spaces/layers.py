@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
-from ilp_planner.inputs.devices import with_headroom
+from ilp_planner.inputs.devices import memory_within, with_headroom
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.schedule.batches import Batches, possible_counts
 from ilp_planner.specs.degrees import divisors
@@ -89,11 +89,7 @@ def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
     limit, recorded = asked.memory_limit, asked.memory_limits or {}
     if limit is not None and not limit > 0:
         raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
-    own = {
-        name: min(float(cluster.device_types[name].memory), limit or math.inf)
-        for name in cluster.type_names
-    }
-    free = with_headroom(own, asked.constraints)
+    free = with_headroom(memory_within(cluster, limit), asked.constraints)
     called = {name: cluster.device_types[name].type for name in cluster.type_names}
     return {
         name: min(recorded[said], limit or math.inf) if said in recorded else free[name]

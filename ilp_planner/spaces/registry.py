@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.peers import layer_profiles, peers
 from ilp_planner.inputs.constraints import constraints_of, space_with
+from ilp_planner.inputs.devices import beyond_memory
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.table import BY_NAME, INPUTS
 from ilp_planner.inputs.tables import find_tables, records_in
@@ -178,6 +179,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
 def without_effect(files: InputFiles, space: str, cluster: ClusterSpec) -> Iterator[str]:
     """Yield a note on everything that was said and counts for nothing here."""
     asked, model = files.request, files.model
+    yield from beyond_memory(cluster, asked.memory_limit)
     if cluster.fabric != Fabric() and not SPACES[space].runtime:
         yield (
             f"links.fabric of {cluster.name}: without effect, only plans of training systems "

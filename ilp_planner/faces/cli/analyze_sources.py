@@ -14,6 +14,7 @@ from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.values import option_size, settings_given, was_typed
 from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.inputs.devices import beyond_memory, memory_within, with_memory
 from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.faces.report.analysis_judged import Judged
     from ilp_planner.formats.megatron.values import MegatronArguments
+    from ilp_planner.inputs.request import Request
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -72,6 +74,9 @@ def read_analysis(ctx: typer.Context, asked: dict[str, Any]) -> Analysis | Judge
     limit, notes = limit_and_remark(asked["memory_limit"])
     if source == "plan_file":
         return of_plan(asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"])
+    if spec is not None:
+        notes += (*beyond_memory(spec, limit),)
+        spec = with_memory(spec, memory_within(spec, limit))
     devices = devices_of(spec, limit)
     devices = replace(devices, notes=(*notes, *devices.notes))
     said = said_job(asked, source, spec, devices)
@@ -269,6 +274,32 @@ def limit_and_remark(said: str | None) -> tuple[float | None, tuple[str, ...]]:
     return memory, (note,)
 
 
+def limited(
+    cluster: ClusterSpec, asked: Request, limit: float | None, *, changed: bool
+) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return a cluster with the memory that a saved plan may use there, and remarks on it.
+
+    Parameters
+    ----------
+    asked: the plan's request. limit: bytes of a device in its stead; None: as the plan has it.
+    changed: take the memory of the devices as it is now.
+    """
+    from ilp_planner.spaces.layers import memory_limits
+
+    if limit is not None:
+        limits, notes = memory_within(cluster, limit), [*beyond_memory(cluster, limit)]
+    else:
+        now = replace(asked, memory_limits=None) if changed else asked
+        limits, types = memory_limits(cluster, now), cluster.device_types
+        notes = [
+            f"the plan's limit is {format_bytes(each)} of {types[name].type}, which has "
+            f"{format_bytes(types[name].memory)}; --memory-limit says another"
+            for name, each in limits.items()
+            if each < types[name].memory
+        ]
+    return with_memory(cluster, limits), tuple(notes)
+
+
 def of_plan(
     file: Path,
     spec: ClusterSpec | None,
@@ -279,7 +310,8 @@ def of_plan(
 ) -> Analysis | Judged:
     """Analyse a saved plan, or return the figures of its own cost model if it is no training job.
 
-    spec: the cluster; None: the plan's own. limit: bytes of a device that may be used; None: all.
+    spec: the cluster; None: the plan's own. limit: bytes of a device that may be used; None: as the
+    plan has it.
     changed: take all inputs as they are now.
     """
     from ilp_planner.analysis.plans import analyze_plan
@@ -293,15 +325,15 @@ def of_plan(
     saved = read_saved(file)
     model, cluster = model_and_cluster(saved, file, accept_changed=changed)
     notes += () if changed else differing_today(saved, file)
+    cluster, more = limited(spec or cluster, saved.inputs, limit, changed=changed)
+    notes += more
     if model is None:
         reason = "the plan names no model"
     elif as_decoder(model.architecture) is None:
         reason = f"the model is of the family {model.family}"
     else:
         try:
-            return analyze_plan(
-                saved.plan, model, spec or cluster, source=str(file), limit=limit, notes=notes
-            )
+            return analyze_plan(saved.plan, model, cluster, source=str(file), notes=notes)
         except PlanError as error:
             if is_of_groups(saved.plan):
                 raise PlanError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from None

@@ -13,6 +13,7 @@ from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageErr
 from ilp_planner.faces.cli.analyze_sources import (
     cluster_asked,
     limit_and_remark,
+    limited,
     one_source,
     said_job,
 )
@@ -22,6 +23,7 @@ from ilp_planner.formats.megatron.values import SHARDS
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.peft import trainer_arguments
 from ilp_planner.formats.torchtitan import TOML_RUNTIME, tables_of
+from ilp_planner.inputs.devices import beyond_memory, memory_within, with_memory
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
@@ -102,7 +104,8 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
             "--cluster: found none, expected the GPUs whose memory and speed decide, as "
             "--cluster a100-4x8 or --gpus 32xA100-80GB"
         )
-    site = Site(cluster=priced(with_memory(spec, limit), asked))
+    notes += (*beyond_memory(spec, limit),)
+    site = Site(cluster=priced(with_memory(spec, memory_within(spec, limit)), asked))
     devices = devices_of(site.cluster)
     said = said_job(asked, source, spec, devices)
     space: MegatronSpace | None = None
@@ -178,14 +181,6 @@ def check_precision(said: SaidJob, spec: ClusterSpec) -> None:
             )
 
 
-def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
-    """Return a cluster with devices of so many bytes; None: their own."""
-    if limit is None:
-        return spec
-    types = {name: replace(device, memory=int(limit)) for name, device in spec.device_types.items()}
-    return replace(spec, device_types=types)
-
-
 def priced(spec: ClusterSpec, asked: dict[str, Any]) -> ClusterSpec:
     """Return a cluster with the prices that are asked for, if any."""
     price = asked.get("price")
@@ -217,7 +212,9 @@ def _of_plan(
             f"{file}: no training job says this plan, expected one that does: {error}"
         ) from None
     space = problem_of(saved, file, accept_changed=changed).space
-    site = Site(cluster=priced(with_memory(spec or cluster, limit), asked))
+    within, more = limited(spec or cluster, saved.inputs, limit, changed=changed)
+    site = Site(cluster=priced(within, asked))
+    notes += more
     job = replace(job, devices_per_node=site.each, gpu_architecture=gpu_architecture(site.cluster))
     if has_launch_lines(space):
         try:

@@ -149,6 +149,30 @@ def test_a_saved_plan_by_the_rules_of_its_training_system(
     assert re.search(words, done.out, re.MULTILINE), done.out
 
 
+@pytest.mark.parametrize("command", ["fit", "analyze", "solve"])
+def test_a_limit_is_at_most_the_memory_of_the_gpus(ilp_plan: Command, command: str) -> None:
+    job = ["gpt3-1.3b", "--gpus", "1xL40S", "--global-batch-size", "1"]
+    only = {"fit": ["--verdict"], "solve": ["--time-limit", "1"]}
+    done = ilp_plan(command, *job, "--memory-limit", "300GiB", *only.get(command, []))
+    assert done.code in (0, 4, 6), done.err  # 4: no plan in a second
+    assert "without effect on L40S, which has 44.39 GiB" in re.sub(r"\s+", " ", done.out)
+    assert "of 300" not in done.out
+
+
+def test_a_saved_plan_keeps_its_limit(ilp_plan: Command) -> None:
+    job = ["gpt3-1.3b", "--gpus", "4xA100-80GB", "--global-batch-size", "32", "--gap", "0.5"]
+    done = ilp_plan("solve", *job, "--memory-limit", "24GiB", "--output", "plan.json")
+    assert done.code == 0, done.err
+    for command in (["fit", "--verdict"], ["analyze"]):
+        for more, limit in (
+            ([], "24.00"),
+            (["--memory-limit", "30GiB"], "30.00"),
+            (["--memory-limit", "300GiB"], "79.10"),
+        ):
+            done = ilp_plan(command[0], "plan.json", *command[1:], *more)
+            assert f" of {limit} GiB of " in done.out.splitlines()[0], done.out
+
+
 def test_what_a_plan_is_exported_as(ilp_plan: Command) -> None:
     """The script and the JSON beside it say the same job, for `analyze` as well."""
     job = ["gpt3-1.3b", "--gpus", "4xA100-80GB", "--global-batch-size", "32"]
