@@ -932,6 +932,7 @@ ROWS = (
             "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
         },
         choice=values.CUDA_GRAPHS,
+        change=Change(8, ("none", *values.GRAPHED)),
         label=labels.CUDA_GRAPHS,
         job_label=labels.JOB_CUDA_GRAPHS,
         keys=(

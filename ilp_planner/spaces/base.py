@@ -173,6 +173,10 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         kernels; None if plans do not say."""
         return None
 
+    def graphs_beside(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> str:
+        """Return the value of CUDA graphs that a plan without any could have; empty for none."""
+        return ""
+
     def job(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> TrainingJob | None:
         """Return the training job of a plan with a price; None if plans are none."""
         return None

@@ -56,7 +56,8 @@ class Throughput(NamedTuple):
     tell the time of micro-batches. busy: share of the slowest rank's work in the iteration.
     padding: share of tokens that are none of documents; None where samples have one length. host:
     share of the iteration by which it would be shorter if the host started all kernels at once;
-    None where that is not told.
+    None where that is not told. graphs: value of CUDA graphs that would hide it; empty if there is
+    none, or some are there.
     """
 
     samples: float
@@ -69,6 +70,7 @@ class Throughput(NamedTuple):
     busy: float
     padding: float | None = None
     host: float | None = None
+    graphs: str = ""
 
 
 @lru_cache(maxsize=64)  # of a cluster with thousands of sets of nodes it is asked for each
@@ -171,7 +173,7 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
 class Iteration(NamedTuple):
     """The time of an iteration. samples: in it. seconds: of it. again: FLOPs of a sample that are
     recomputed; None: not known. bubble, busy: as `Throughput` has them. micro_batch: samples of a
-    replica. tuning: what is trained. host: as `Throughput` has it."""
+    replica. tuning: what is trained. host, graphs: as `Throughput` has them."""
 
     samples: int
     seconds: float
@@ -181,6 +183,7 @@ class Iteration(NamedTuple):
     tuning: Tuning | None = None
     micro_batch: int = 1
     host: float | None = None
+    graphs: str = ""
 
 
 def rates_of(
@@ -207,6 +210,7 @@ def rates_of(
         busy=min(1.0, done.busy),
         padding=_padding(architecture, done.micro_batch),
         host=done.host,
+        graphs=done.graphs,
     )
 
 
@@ -233,6 +237,7 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         tuning=getattr(getattr(plan, "settings", None), "tuning", None),
         micro_batch=plan.micro_batch_size // getattr(plan.stages[0], "dp", 1),
         host=problem.space.host_share(problem, plan, seconds),
+        graphs=problem.space.graphs_beside(problem, plan),
     )
     devices = [cluster.device_types[name] for name in map(cluster.type_of.__getitem__, plan.used)]
     settings, architecture = getattr(plan, "settings", None), spec.architecture

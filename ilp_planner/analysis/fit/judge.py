@@ -36,6 +36,7 @@ from ilp_planner.settings.values import by_peft_trained
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
+from ilp_planner.spaces.training.enumerate.graphs import graphs_beside
 from ilp_planner.spaces.training.enumerate.rules import check_job
 from ilp_planner.spaces.training.enumerate.unfit import check_model
 from ilp_planner.spaces.training.enumerate.untold import as_it_does, untold
@@ -204,6 +205,7 @@ class Judge:
             tuning=job.settings.tuning,
             micro_batch=job.micro_batch,
             host=host_share(ranks, seconds) if told else None,
+            graphs=graphs_beside(problem, job, self.space.runtime) if told else "",
         )
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]

@@ -32,10 +32,7 @@ WORTH = (
 )  # fmt: skip
 
 FELT = 0.05  # share of an iteration in which GPUs wait for the host, that is worth a line
-OF_HOST = (
-    "as it starts kernels one by one; more tokens in a micro-batch hide that, and CUDA graphs "
-    "where the runtime has them (`--cuda-graphs`)"
-)
+OF_HOST = "as it starts kernels one by one; more tokens in a micro-batch hide that"
 
 
 def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
@@ -73,7 +70,10 @@ def rates_lines(done: Throughput | None, precision: str) -> list[tuple[str, str]
         lines.append(("utilisation", ", ".join(shares)))
     if felt(done.host):
         share = format_percent(done.host or 0.0)
-        lines.append(("host", f"GPUs wait for the host in {share} of the iteration, {OF_HOST}"))
+        text = f"GPUs wait for the host in {share} of the iteration, {OF_HOST}"
+        if done.graphs:
+            text += f", and CUDA graphs (`--cuda-graphs {done.graphs}`)"
+        lines.append(("host", text))
     return lines
 
 

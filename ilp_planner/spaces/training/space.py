@@ -21,6 +21,7 @@ from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC, work_bound
 from ilp_planner.spaces.training.costs import MegatronCosts, job_seconds
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided, taken_beside
+from ilp_planner.spaces.training.enumerate.graphs import graphs_beside
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.search.parts import MegatronPart
@@ -212,6 +213,10 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     ) -> float | None:
         """Return the share of an iteration that ends earlier if the host starts all at once."""
         return host_share(problem.costs.ranks(plan, problem.cluster), seconds)
+
+    def graphs_beside(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> str:
+        """Return the same, by the rules of the training system."""
+        return graphs_beside(problem, self.job(problem, plan), self.runtime)
 
     def job(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> TrainingJob:
         """Return the training job that a plan is."""

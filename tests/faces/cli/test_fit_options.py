@@ -293,3 +293,33 @@ def test_grouped_experts_are_offered_to_a_job_without(ilp_plan: Command) -> None
     assert offered
     assert int(offered[1]) < -20
     assert "--grouped-experts" not in ilp_plan("fit", *job, "--grouped-experts").out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("llama3-8b", ("--lora", "16")),
+        ("llama3-8b", ("--qlora",)),
+        ("llama3-8b", ()),
+        ("qwen3-30b-a3b", ("--ep", "8")),
+    ],
+)
+def test_graphs_that_are_named_can_be_pasted(
+    ilp_plan: Command, model: str, more: tuple[str, ...], recompute: str
+) -> None:
+    """They are named where the training system has them alone, and a change has its note."""
+    line = (
+        *("fit", model, "--sequence-length", "128", "--gpus", "8xB200", *more),
+        *("--recompute", recompute, "--global-batch-size", "8"),
+    )
+    said = " ".join(ilp_plan(*line).out.split())
+    named = re.search(r"`--cuda-graphs (\w+)`", said)
+    assert (named is None) == ("--qlora" in more or (recompute == "full" and "--ep" in more))
+    assert ("--cuda-graphs" in said) == (named is not None)
+    if named is not None:
+        assert f"cuda graphs {named[1]}: not counted" in said
+        pasted = ilp_plan(*line, "--cuda-graphs", named[1])
+        assert pasted.code == 0
+        assert "`--cuda-graphs" not in pasted.out

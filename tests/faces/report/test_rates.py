@@ -1,6 +1,7 @@
 """Rates of a plan as lines: how long GPUs wait for the host among them."""
 
 from ilp_planner.faces.report.rates import FELT, rates_lines, rates_object
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.spaces.throughput import Throughput, throughput
 from ilp_planner.spaces.training.space import MegatronSpace
 from tests.every_space import every_space, problem_in, result_in
@@ -20,7 +21,9 @@ def test_the_host_is_a_line_where_it_is_felt() -> None:
         assert found["host"] == host
     assert "46.00 % of the iteration" in lines["host"]
     assert "micro-batch" in lines["host"]
-    assert "CUDA graphs" in lines["host"]
+    assert "CUDA graphs" not in lines["host"]
+    lines = dict(rates_lines(done._replace(graphs="attn"), "bf16"))
+    assert "`--cuda-graphs attn`" in lines["host"]
 
 
 @every_space
@@ -33,3 +36,9 @@ def test_training_systems_tell_the_host(space: str) -> None:
     trained = isinstance(problem.space, MegatronSpace) and problem.costs.profile is None
     assert (told is not None) == trained
     assert 0 <= (told or 0.0) < 1
+    if done is not None and done.graphs:
+        pasted = {"cuda_graphs": done.graphs}
+        assert isinstance(problem.space, MegatronSpace)
+        check = constraints_of(pasted)
+        problem.space.runtime.check_asked(check)
+        assert "cuda_graphs" in problem.space.runtime.listens
