@@ -206,6 +206,16 @@ def documents(draw: st.DrawFn, space: str, sequence: int) -> Lengths | None:
     )
 
 
+def of_layers(changes: dict[str, Any], layers: int) -> dict[str, Any]:
+    """Return what a kind of model has of its own with so many layers: the first ones of a
+    pattern."""
+    if not changes.get("pattern"):
+        return changes
+    words = changes["pattern"].split()
+    first = (words if len(words) > 1 else words[0])[:layers]
+    return changes | {"pattern": (" " if len(words) > 1 else "").join(first)}
+
+
 @st.composite
 def problems(
     draw: st.DrawFn,
@@ -243,10 +253,7 @@ def problems(
     }
     documents_too = None if kind in SPARSE else draw(documents(space, sizes["sequence"]))
     changes = {**changes, "lengths": documents_too}
-    if kind in HYBRIDS:
-        words = changes["pattern"].split()
-        first = (words if len(words) > 1 else words[0])[: sizes["layers"]]
-        changes = changes | {"pattern": (" " if len(words) > 1 else "").join(first)}
+    changes = of_layers(changes, sizes["layers"])
     try:
         return runtime_problem(
             space,

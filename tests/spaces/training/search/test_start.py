@@ -20,7 +20,7 @@ from ilp_planner.spaces.registry import RUNTIMES
 from tests.examples import examples, for_each
 from tests.megatron_cases import GIB, small_cluster, small_model, small_problem
 from tests.random_plans import Drawer
-from tests.random_problems import ASKED, KINDS, KINDS_OF, SMALL
+from tests.random_problems import ASKED, KINDS, KINDS_OF, SMALL, of_layers
 from tests.runtime_cases import MODELS
 
 PLANS = 100  # that are drawn of a problem
@@ -52,9 +52,10 @@ def pairs(draw: st.DrawFn, space: str) -> tuple[dict[str, Any], dict[str, Any]]:
     family, every = space.partition("@")[0], draws(space)
     kind = draw(st.sampled_from(KINDS_OF.get(family, [*sorted(MODELS), *sorted(KINDS)])))
     base, changes = KINDS.get(kind, (kind, {}))
+    own = of_layers(changes, 3)
     nodes, devices, slow = draw(st.sampled_from(SMALL))
     old = {
-        "model": small_model(**{**MODELS[base], **changes, "layers": 3, "sequence": 256}),
+        "model": small_model(**{**MODELS[base], **own, "layers": 3, "sequence": 256}),
         "cluster": small_cluster(nodes, devices, slow=slow),
         "space": space,
         "global_batch": draw(every["global_batch"]),
