@@ -247,7 +247,8 @@ class RankCosts:
         quantised."""
         if self.profile is not None or any(self.stays_exact):
             return 0.0
-        devices = self.network.cluster.device_types.values()
+        cluster = self.network.cluster
+        devices = [cluster.device_types[name] for name in cluster.type_names]  # that nodes have
         few = self
         if self.job.settings.quantised:
             few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
