@@ -179,8 +179,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
 def without_effect(files: InputFiles, space: str, cluster: ClusterSpec) -> Iterator[str]:
     """Yield a note on everything that was said and counts for nothing here."""
     asked, model = files.request, files.model
-    if space != "operators":  # whose plans may need all that is said
-        yield from beyond_memory(cluster, asked.memory_limit)
+    yield from beyond_memory(cluster, asked.memory_limit)
     if cluster.fabric != Fabric() and not SPACES[space].runtime:
         yield (
             f"links.fabric of {cluster.name}: without effect, only plans of training systems "

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import ilp_planner
 from ilp_planner.base.errors import PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.costs.profiles.analytic_layers import analytic_layers
 from ilp_planner.inputs.files import InputFiles
@@ -174,3 +175,25 @@ def test_a_model_with_other_layers() -> None:
     check_model_layers(profile, LAYERS, "gpt.toml")
     with pytest.raises(ProfileError, match=r"profiled with 6 layers.* found 26 in gpt.toml"):
         check_model_layers(profile, 26, "gpt.toml")
+
+
+@pytest.mark.parametrize(
+    ("space", "model"),
+    [
+        ("megatron", "llama3.2-1b"),
+        ("torchtitan", "llama3.2-1b"),
+        ("deepspeed", "llama3.2-1b"),
+        ("groups", "gpt3-350m"),
+        ("operators", "gpt3-350m"),
+    ],
+)
+def test_a_limit_is_at_most_the_devices_memory(space: str, model: str) -> None:
+    plain, more, less = (
+        ilp_planner.problem(model, "4xA100-40GB", space=space, global_batch=16, memory_limit=limit)
+        for limit in (None, "900 GiB", "9 GiB")
+    )
+    memory = {name: kind.memory for name, kind in plain.cluster.device_types.items()}
+    assert plain.memory_limits == more.memory_limits == memory
+    assert {*less.memory_limits.values()} == {9 * GIB}
+    notes = ([note for note in one.notes if "memory limit" in note] for one in (plain, more, less))
+    assert [len(some) for some in notes] == [0, 1, 0]

@@ -326,7 +326,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
     model, cluster = files.model_or_default(), files.cluster_file()
     exact = costs_named(asked.cost_model).exact_sizes
     recorded = (asked.memory_limits or {}).get(cluster.type_names[0])
-    limits = [limit for limit in (asked.memory_limit, recorded) if limit is not None]
+    most = cluster.device.memory if recorded is None else recorded
     return build_problem(
         model,
         cluster,
@@ -334,7 +334,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
         cost_model=asked.cost_model,
         global_batch=files.global_batch,
         micro_batch_sizes=asked.micro_batch_sizes,
-        memory_limit=min(limits, default=None),
+        memory_limit=most if asked.memory_limit is None else min(most, asked.memory_limit),
         max_stages=asked.max_stages,
         max_stage_nodes=asked.max_stage_nodes,
     )

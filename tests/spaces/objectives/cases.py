@@ -86,7 +86,7 @@ def operator_problem(seed: int) -> Problem[Any]:
     operators = tiny.CHAINS["resnet"][0][:3]
     profile = tiny.random_profile(seed, operators, micro_batches=(1, 2), degrees=(1,), ties=0.0)
     objects = {
-        "cluster": priced(tiny.make_cluster(3, 1), random),
+        "cluster": priced(tiny.make_cluster(3, 1, memory=2**50), random),  # the limit decides
         "model": tiny.make_model(operators, "resnet"),
         "profile": profile,
     }
