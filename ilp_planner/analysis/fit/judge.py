@@ -130,8 +130,8 @@ class Judge:
             self._problems[world] = build_for(files, self.space, trained=trained)
         return self._problems[world]
 
-    def verdict(self, job: TrainingJob) -> Judged:
-        """Return memory and time of a job, whether it fits or not.
+    def check(self, job: TrainingJob) -> None:
+        """See that a job can run.
 
         Raises
         ------
@@ -142,6 +142,15 @@ class Judge:
         if broken is not None:
             title = self.space.runtime.title
             raise PlanError(f"{title} cannot run the job: {broken}")
+
+    def verdict(self, job: TrainingJob) -> Judged:
+        """Return memory and time of a job, whether it fits or not.
+
+        Raises
+        ------
+        PlannerError: as `check` does.
+        """
+        self.check(job)
         return self._judged(job, told=True)
 
     def faster(self, job: TrainingJob, within: float) -> Judged | None:

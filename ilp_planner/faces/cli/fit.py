@@ -73,15 +73,18 @@ def fit(
     said["script_arguments"] = script_arguments(ctx)
     run_tokens = number_of_tokens(tokens)
     asked = read_job(ctx, said | source_by_kind(plan_file, said))
+    judge = asked.judge() if asked.timed else None
+    if judge:
+        judge.check(asked.job)
     as_is = asked.needs()
     width, styled = output_width()
     about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)
     if not as_json:
         echo(printable_lines(verdict_lines(as_is, width=width, styled=styled)))
-    if asked.timed and not verdict:
+    if judge and not verdict:
         from ilp_planner.analysis.fit.fit import fit as fit_job
 
-        found = fit_job(asked.judge(), asked.writer, time_limit)
+        found = fit_job(judge, asked.writer, time_limit)
         about |= changes_object(found, run_tokens)
         if not as_json:
             echo("\n".join(time_lines(found.as_is, run_tokens, width=width)))

@@ -81,7 +81,6 @@ class Asked:
 
     def judge(self) -> Judge:
         """Return the judge of the job's changes."""
-        # Imported here: whether a job fits is known before all that says how long it takes is read.
         from ilp_planner.analysis.fit.judge import Judge, space_of
 
         return Judge(self.site, self.model, self.job, space_of(self.space))

@@ -269,3 +269,23 @@ def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command
 def test_nothing_else_is_offered_to_a_job_that_fits(ilp_plan: Command) -> None:
     done = ilp_plan("fit", "llama3.2-1b", "--gpus", "1xH100", "--json")
     assert json.loads(done.out)["otherwise"] == []
+
+
+REFUSED = (
+    ("llama2-7b", "--lora", "16", "--optimizer", "muon"),
+    ("llama3-8b", "--tp", "8", "--cp", "8", "--dp", "1", "--gpus", "64xH100", "--cp-comm", "a2a"),
+    ("gpt3-1.3b", "--precision", "fp8-current", "--fp8-attention"),
+)
+
+
+@pytest.mark.parametrize("verdict", [(), ("--verdict",)])
+@pytest.mark.parametrize("job", REFUSED, ids=lambda job: job[-1])
+def test_what_no_system_runs_is_refused_before_any_verdict(
+    ilp_plan: Command, job: tuple[str, ...], verdict: tuple[str, ...]
+) -> None:
+    gpus = () if "--gpus" in job else ("--gpus", "1xH100")
+    done = ilp_plan("fit", *job, *gpus, *verdict)
+    assert done.code == 1
+    assert not done.out
+    assert "cannot run the job" in done.err
+    assert len(done.err.splitlines()) == 1
