@@ -1,6 +1,6 @@
-"""Other ways to train that fit where no setting of a job does: moments of fewer bits, adapters, and
-a base in 4 bits, in every training system that has adapters. Each learns something else, so that
-nobody but the user can choose it."""
+"""Other ways to train that fit where no setting of a job does: another training system, or moments
+of fewer bits, adapters, and a base in 4 bits, in every system that has adapters. The latter learn
+something else, so that nobody but the user can choose them."""
 
 from __future__ import annotations
 
@@ -48,11 +48,18 @@ class TrainedSo:
     runtime: str
     by: str
 
+    @property
+    def learns_the_same(self) -> bool:
+        """Tell whether another training system alone makes the job fit, with Liger's loss at
+        most."""
+        return self.said.keys() <= {LOSS}
+
 
 def trained_otherwise(judge: Judge) -> Iterator[TrainedSo]:
     """Yield ways to train with a plan that surely fits, with what the job trains already, and
     Liger's loss where none does without. The job's own training system comes first; in each system
-    every way needs less than those before."""
+    every way needs less than those before, and another system that trains the job as it is has no
+    other way."""
     own_runtime = judge.space.runtime.name
     newest = (name for name in RUNTIMES if "@" not in name)
     for name in sorted(newest, key=lambda name: name != own_runtime):
@@ -66,6 +73,11 @@ def _trained_in(judge: Judge, space: MegatronSpace) -> Iterator[TrainedSo]:
         own[TARGETS] = USUAL_TARGETS
     least = math.inf
     kept = {row.name: own[row.name] for row in SETTINGS if row.learns and not _plain(row.name, own)}
+    if space.name != judge.space.name:
+        same = _first_that_fits(judge, space, kept, {})
+        if same and same.learns_the_same:
+            yield same
+            return
     for row in (row for row in SETTINGS if row.lighter):
         beside = dict([row.beside] if row.beside else ())
         for value in row.lighter:

@@ -192,9 +192,11 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         yield f"enough  memory for some plan on as many GPUs: {each}"
         yield f"enough  GPUs for some plan: {number}"
     for way in found.otherwise:
+        learns = "the same" if way.learns_the_same else "something else"
+        words = " ".join([*_options(way)] or ["the same job"])
         yield (
-            f"else    {' '.join(_options(way))} fits, by {way.by}: {format_bytes(way.needed)}; it "
-            f"learns something else, and `solve --runtime {way.runtime}` plans it"
+            f"else    {words} fits, by {way.by}: {format_bytes(way.needed)}; it learns {learns}, "
+            f"and `solve --runtime {way.runtime}` plans it"
         )
 
 

@@ -266,6 +266,21 @@ def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command
     assert "else    --qlora on --fused-loss liger fits" in done.out
 
 
+@pytest.mark.slow
+def test_another_system_that_trains_the_same_is_offered_as_such(ilp_plan: Command) -> None:
+    """DeepSpeed gathers 4-bit weights one by one, torchtitan whole layers."""
+    words = ["llama3-70b", "--qlora", "--sequence-length", "1024", "--gpus", "4xRTX4090"]
+    words += ["--global-batch-size", "4", "--memory-limit", "20GiB"]
+    job = ["--recompute", "full", "--sharding", "parameters", "--time-limit", "1"]
+    done = ilp_plan("fit", *words, *job, "--json")
+    offers = json.loads(done.out)["otherwise"]
+    same = [one for one in offers if not one["add"]]
+    assert [one["runtime"] for one in same] == ["deepspeed"]
+    assert not [one for one in offers if one["runtime"] == "deepspeed" and one["add"]]
+    again = ilp_plan("solve", *words, "--runtime", "deepspeed", "--gap", "0.5")
+    assert again.code == 0, again.err
+
+
 def test_nothing_else_is_offered_to_a_job_that_fits(ilp_plan: Command) -> None:
     done = ilp_plan("fit", "llama3.2-1b", "--gpus", "1xH100", "--json")
     assert json.loads(done.out)["otherwise"] == []
