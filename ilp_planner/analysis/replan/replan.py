@@ -292,6 +292,10 @@ SLACK = 0.05  # relative
 
 
 SEATS = "machines"  # what a note on them begins with
+OVERCOUNTED = (
+    "bytes: parameters that are frozen, or of a base in 4 bits, count as trained ones of the "
+    "training precision, with their states: fewer bytes move, and another plan may move least"
+)
 FASTEST, LEAST = "fastest", "least moved"  # both plans, for people
 
 
@@ -389,6 +393,9 @@ def replan(
         progress=progress,
         all_devices=not case.any_nodes,
     )
+    job = case.problem.space.job(case.problem, case.plan)
+    if job is not None and job.settings.tuning:
+        result = replace(result, notes=(*result.notes, OVERCOUNTED))
     known = Before(
         plan=case.plan, holdings=holdings, machines=machines(case.problem, problem, changes)
     )

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.replan.replan import Moving, Replanned
 
 SHOWN = 32  # machines that a line names
-STARTS = "start: "  # what a search notes of the plan that it starts from
+# What notes of a search begin with that are said: of the plan that it starts from, of moved bytes.
+SAID = ("start", "bytes")
 
 
 def replan_lines(
@@ -55,8 +56,9 @@ def _lines(found: Replanned, saved: Mapping[str, Path | None]) -> Iterator[tuple
         for name, machines in names.items():
             yield "machines", _machines(f"the {name} plan", machines)
     for note in found.result.notes:
-        if note.startswith(STARTS):
-            yield "start", note.removeprefix(STARTS)
+        name, _, text = note.partition(": ")
+        if name in SAID:
+            yield name, text
     for name, file in saved.items():
         if file is not None:
             yield "saved to", f"{file}, the {name} plan"

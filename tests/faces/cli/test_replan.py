@@ -117,6 +117,18 @@ def test_other_gpus_are_a_cluster_as_well(ilp_plan: Command, plan: Path, named: 
     assert {*value["fastest"]["machines"]} == {"another machine"}
 
 
+@pytest.mark.parametrize("tuned", [(), ("--freeze", "embedding"), ("--lora", "4")])
+def test_bytes_of_what_is_not_trained_are_said_to_be_too_many(
+    ilp_plan: Command, plan: Path, tuned: tuple[str, ...]
+) -> None:
+    words = ("small.toml", "nodes3.toml", "--global-batch-size", "12", *ASKED, *tuned)
+    assert ilp_plan("solve", *words, "--output", "tuned.json").code == 0
+    done = ilp_plan("replan", "tuned.json", "--cluster", "nodes4.toml")
+    assert done.code == 0, done.err
+    said = [line for line in done.out.splitlines() if line.startswith("bytes ")]
+    assert len(said) == bool(tuned)
+
+
 def test_without_time_there_is_no_plan(ilp_plan: Command, plan: Path) -> None:
     done = ilp_plan("replan", "plan.json", "--without", "node1", "--time-limit", "0")
     assert done.code == 4
