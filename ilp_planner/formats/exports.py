@@ -244,11 +244,13 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     row = export_row(runtime)
     if limit := _limit(runtime, job):
         raise PlanError(f"{limit}; {_takers(job)}")
-    if runtime.release in row.cores:
-        from ilp_planner.formats.megatron.launch import check_release
-
-        check_release(job, runtime.release)
     exported = cast("Exported", _function(row.function)(job, name, expected))
+    if runtime.release in row.cores:
+        from ilp_planner.formats.megatron.launch import NEWER, check_release
+
+        check_release(job, runtime.release)  # which has all of it then
+        notes = (note for note in exported.notes if not note.startswith(NEWER))
+        exported = Exported(exported.files, tuple(notes))
     if not runtime.scheduler:
         return exported
     from ilp_planner.formats.megatron.launch import nodes_of

@@ -69,6 +69,9 @@ FIELDS = {
 }
 
 
+NEWER = "release: "  # what a note on arguments begins with that the usual release lacks
+
+
 def export_megatron(job: TrainingJob, name: str, expected: Expected | None = None) -> Exported:
     """Return the script and the JSON that start a job.
 
@@ -307,7 +310,8 @@ def _one_line(text: str) -> str:
 def _notes(job: TrainingJob, args: MegatronArguments) -> tuple[str, ...]:
     notes = []
     if newer := lacking(args.values, CORES[-1]):
-        notes.append(f"release: {newer}, but core {CORES[-1]} lacks it")
+        asked = f"; `--to megatron@{newer.since}` asks for that one" if newer.since in CORES else ""
+        notes.append(f"{NEWER}{newer}, but core {CORES[-1]} lacks it{asked}")
     if job.settings.optimizer.divides:
         notes.append("optimizer.sharding: by Megatron-FSDP, which saves fsdp_dtensor checkpoints")
     if job.settings.order == ORDERS[1]:
