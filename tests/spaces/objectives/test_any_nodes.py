@@ -366,3 +366,14 @@ def test_sets_that_several_processes_close_have_the_same_bounds(kind: str) -> No
         patch.setattr("threading.active_count", lambda: 1)  # not those of the test runner
         for seed in range(2):
             assert said(seed, 1) == said(seed, 2)
+
+
+@pytest.mark.parametrize("space", ["megatron", "torchtitan", "deepspeed"])
+def test_the_nodes_that_are_left_are_searched(tmp_path: Any, space: str) -> None:
+    """The GPUs that lack the precision have no kernels of it, which nobody may ask for."""
+    name = cluster_file(tmp_path, a100=("A100-40GB", 2), t4=("T4", 1))
+    asked = replace(request(name, batch=16), space=space, constraints=constraints_of({}))
+    problem = build_for_any_nodes(InputFiles(asked))
+    _, result = solve_on_any_nodes(problem, limits=Limits(gap=0.5))
+    assert result.plan is not None
+    assert 0 < result.bound <= result.objective
