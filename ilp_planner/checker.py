@@ -446,7 +446,7 @@ def judge(costs, plans, plan):
         ways = []
         for run in get(stage, "strategies", list):
             option = tuple(get(run, key, int, 0, 1 << 20) for key in ("tp", "dp", "split"))
-            count = get(run, "count", int, 1, len(costs.chain)) if "count" in run else 1
+            count = get(run, "count", int, 1, len(costs.chain))
             ways += [(option, get(run, "recompute", bool))] * count
             if len(ways) > stop - start:
                 break

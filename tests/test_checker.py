@@ -362,6 +362,14 @@ def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
     assert_said_in_lines(edited(record, random.Random(seed)))
 
 
+def test_operators_with_equal_strategies_are_counted() -> None:
+    """The planner's own reader refuses such a plan as well."""
+    found = json.loads(json.dumps(small()[0]))
+    del found["plan"]["stages"][0]["strategies"][0]["count"]
+    with pytest.raises(checker.RefusedError, match="count: missing"):
+        checker.check(read(found))
+
+
 # ---- bad files -----------------------------------------------------------------------------------
 
 
