@@ -87,16 +87,17 @@ def held_by_both(
 ) -> NDArray[np.float64]:
     """Return the bytes that old and new devices, broadcast against each other, have in common."""
     shared = shared_sizes(old, new)[old.stage[olds], new.stage[news]]
-    volumes = common(old.boxes[olds], new.boxes[news]) @ np.array(new.widths)
-    found: NDArray[np.float64] = (shared * volumes).sum(axis=-1)
+    volumes = common(old.boxes[olds], new.boxes[news])
+    found: NDArray[np.float64] = (shared * volumes).sum(axis=(-2, -1))
     return found
 
 
 def shared_sizes(old: Holdings, new: Holdings) -> NDArray[np.float64]:
-    """Return the parameters [old stages + 1, new stages + 1, kinds] that both stages have; the last
-    row and column are of empty devices."""
-    both = np.einsum("auk,buk->abk", old.has * old.sizes, new.has, optimize=True)
-    return np.pad(both, ((0, 1), (0, 1), (0, 0)))
+    """Return the bytes [old stages + 1, new stages + 1, kinds, 2] of tensors that both stages have;
+    the last row and column are of empty devices."""
+    wanted = new.has[..., None] * new.sizes
+    both = np.einsum("auk,bukp->abkp", old.has, wanted, optimize=True)
+    return np.pad(both, ((0, 1), (0, 1), (0, 0), (0, 0)))
 
 
 def common(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -131,27 +132,24 @@ def lacking(
         holders = np.isin(old.stage, olds)
         if holding[holders].all():
             continue
-        for kind in np.flatnonzero(sizes):
-            for part, width in enumerate(new.widths):
-                left = _missing(
-                    old.boxes[holders & holding, kind, part], new.boxes[wanted, kind, part]
-                )
-                found[wanted] += sizes[kind] * width * left
+        for kind, part in np.argwhere(sizes):
+            left = _missing(old.boxes[holders & holding, kind, part], new.boxes[wanted, kind, part])
+            found[wanted] += sizes[kind, part] * left
     return found
 
 
 def _runs(
     old: Holdings, new: Holdings
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Return (parameters [kinds], old stages, new stages) of units, or kinds of them, that the same
+    """Return (bytes [kinds, 2], old stages, new stages) of units, or kinds of them, that the same
     stages have."""
-    units, kinds = old.sizes.shape
+    units, kinds, _ = new.sizes.shape
     stages = np.concatenate([old.has, new.has]).reshape(-1, units * kinds)
     patterns, place = np.unique(stages, axis=1, return_inverse=True)
     place = place.reshape(units, kinds)
     found = []
     for number, pattern in enumerate(patterns.T):
-        sizes = np.where(place == number, old.sizes, 0.0).sum(axis=0)
+        sizes = np.where((place == number)[..., None], new.sizes, 0.0).sum(axis=0)
         olds, news = pattern[: len(old.has)], pattern[len(old.has) :]
         found.append((sizes, np.flatnonzero(olds), np.flatnonzero(news)))
     return found

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.replan.replan import Moving, Replanned
 
 SHOWN = 32  # machines that a line names
-# What notes of a search begin with that are said: of the plan that it starts from, of moved bytes.
-SAID = ("start", "bytes")
+STARTS = "start: "  # what a search notes of the plan that it starts from
 
 
 def replan_lines(
@@ -56,9 +55,8 @@ def _lines(found: Replanned, saved: Mapping[str, Path | None]) -> Iterator[tuple
         for name, machines in names.items():
             yield "machines", _machines(f"the {name} plan", machines)
     for note in found.result.notes:
-        name, _, text = note.partition(": ")
-        if name in SAID:
-            yield name, text
+        if note.startswith(STARTS):
+            yield "start", note.removeprefix(STARTS)
     for name, file in saved.items():
         if file is not None:
             yield "saved to", f"{file}, the {name} plan"
