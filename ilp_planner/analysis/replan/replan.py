@@ -275,7 +275,7 @@ def _worth(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]
             if new.stage[device] == NOBODY:
                 continue
             seats = (known.before[n] for n in np.flatnonzero(known.may[row]))
-            olds = np.array([seat[local] for seat in seats], dtype=np.int64)
+            olds = np.array([seat[local] for seat in seats if local < len(seat)], dtype=np.int64)
             olds = olds[known.alive[olds] & (old.stage[olds] != NOBODY)]
             held = common(old.boxes[olds], new.boxes[device])
             most = np.zeros_like(found[:, 0])
