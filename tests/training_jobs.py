@@ -1,5 +1,6 @@
 """Training jobs for tests: small ones by hand, and any that a planner could think of."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention, as_decoder
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EXPERTS, PEFT_TARGETS, Tuning
 
 LLAMA_LIKE = {
     "gated": True,
@@ -19,6 +21,22 @@ LLAMA_LIKE = {
     "positions": "rope",
     "tied": False,
     "dropout": 0.0,
+}
+
+ADAPTED = Tuning(rank=8, targets=BRIDGE_TARGETS)
+BY_PEFT = Tuning(rank=8, targets=PEFT_TARGETS, adapters="fp32")
+# Training of all, of parts, and of adapters beside a base.
+TUNINGS = {
+    "full": Tuning(),
+    "ends frozen": Tuning(frozen=("embedding", "output")),
+    "parts frozen": Tuning(frozen=("attention", "norms")),
+    "layers frozen": Tuning(frozen=("layers:0-3",)),
+    "all but layers": Tuning(frozen=("embedding", "mlp", "output")),
+    "adapters": ADAPTED,
+    "adapters and a base in 4 bits": replace(ADAPTED, base="nf4"),
+    "PEFT": BY_PEFT,
+    "PEFT with experts": replace(BY_PEFT, targets=(*PEFT_TARGETS, *OF_EXPERTS)),
+    "QLoRA": replace(BY_PEFT, base="nf4"),
 }
 
 

@@ -98,8 +98,7 @@ def encoder_job(job: TrainingJob, encoder: AnyEncoder, load: Load) -> TrainingJo
     if again.granularity == "full":
         again = NOT_RECOMPUTED  # of all its activations
     kernels = replace(
-        settings.kernels,
-        quantised="", number_format="", quantised_parameters=False, exact_first=0, exact_last=0,
+        settings.kernels.exact,
         graphs="", graphed=(), deferred_output=False, overlap_shared=False, loader_mask=False,
         capacity=0.0, imbalance=1.0,
     )  # fmt: skip

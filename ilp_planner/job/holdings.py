@@ -13,7 +13,7 @@ approximation then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,18 +25,20 @@ from ilp_planner.job.decoder import (
     prediction_module,
 )
 from ilp_planner.job.groups import INSTANCE, Axis, grid, spanned
-from ilp_planner.job.states import SINGLE, divides_parameters, divides_states
+from ilp_planner.job.parts import state_bytes
+from ilp_planner.job.states import divides_parameters, divides_states
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.specs.training import BLOCKWISE, SHARDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from ilp_planner.job.modules import Module, Weight
     from ilp_planner.specs.training import TrainingJob
 
-WEIGHTS, STATES = 0, 1  # what is held of a parameter
+PARTS = WEIGHTS, STATES = 0, 1  # of what is held of a parameter
 EXPERTS, ROWS, COLUMNS = 0, 1, 2  # axes of a tensor
 NOBODY = -1  # the stage of a device that holds nothing
 
@@ -60,24 +62,23 @@ KINDS = (
 class Holdings:
     """The placement of a model on devices.
 
-    sizes: parameters [units, kinds] of the model's chain, whole. has: [stages, units, kinds],
-    whether the devices of a stage hold their share of it. stage: [devices], of each, `NOBODY` for
-    none. boxes: [devices, kinds, 2, 3, 2], the first and last coordinate of each device's weights
-    and states, on every axis. widths: bytes per parameter of the weights and of the states.
+    sizes: bytes [units, kinds, 2] of the weights and of the states of the model's chain, whole.
+    has: [stages, units, kinds], whether the devices of a stage hold their share of it. stage:
+    [devices], of each, `NOBODY` for none. boxes: [devices, kinds, 2, 3, 2], the first and last
+    coordinate of each device's weights and states, on every axis.
     """
 
     sizes: NDArray[np.float64]
     has: NDArray[np.bool_]
     stage: NDArray[np.int64]
     boxes: NDArray[np.float64]
-    widths: tuple[float, float]
 
     @property
     def bytes(self) -> NDArray[np.float64]:
         """Bytes [devices] of weights and states."""
-        volumes = np.prod(self.boxes[..., 1] - self.boxes[..., 0], axis=-1) @ np.array(self.widths)
-        each = (self.has * self.sizes).sum(axis=1)
-        return np.where(self.stage >= 0, (each[self.stage] * volumes).sum(axis=1), 0.0)
+        volumes = np.prod(self.boxes[..., 1] - self.boxes[..., 0], axis=-1)
+        each = np.einsum("auk,ukp->akp", self.has, self.sizes)
+        return np.where(self.stage >= 0, (each[self.stage] * volumes).sum(axis=(1, 2)), 0.0)
 
     def on(self, devices: Sequence[int], count: int) -> Holdings:
         """Return the same for the devices of a cluster.
@@ -97,20 +98,16 @@ def job_holdings(job: TrainingJob) -> Holdings:
     """Return the placement of a model's chain on the ranks of a job: the embedding of words, the
     layers, and the output with its norm.
 
-    Parameters of products in 8 or 4 bits count in the training precision.
+    Parameters have the bytes that memory has for them (`state_bytes`): frozen ones no states, and
+    a base in 4 bits its own. Those of products that Transformer Engine computes in 8 or 4 bits
+    count in the training precision.
     """
-    optimizer, width = job.settings.optimizer, job.settings.width
-    master = optimizer.master if width < SINGLE else 0
-    weights, states = float(width), float(master + optimizer.moments)
-    if optimizer.from_master:
-        weights, states = float(master or width), float(optimizer.moments)
     ranks = np.arange(job.world)
     return Holdings(
         sizes=_sizes(job),
         has=_has(job),
         stage=_place(ranks, (grid(job)["pp"],))[0],
         boxes=np.stack([_boxes(job, ranks, kind) for kind in KINDS], axis=1),
-        widths=(weights, states),
     )
 
 
@@ -131,7 +128,7 @@ def chain_holdings(job: TrainingJob, spans: Sequence[Span]) -> Holdings:
     """
     each = [job_holdings(_alone(job, span)) for span in spans]
     words = [kind.words for kind in KINDS]
-    has = np.zeros((len(spans), *each[0].sizes.shape), dtype=bool)
+    has = np.zeros((len(spans), *each[0].sizes.shape[:2]), dtype=bool)
     for row, span in zip(has, spans, strict=True):
         row[span.start : span.stop] = True
         row[0, words] |= job.model.tied and span.stop == len(row)
@@ -205,63 +202,78 @@ def _has(job: TrainingJob) -> NDArray[np.bool_]:
 
 
 def _sizes(job: TrainingJob) -> NDArray[np.float64]:
-    """Return the parameters [units, kinds] of a job's model."""
+    """Return the bytes [units, kinds, 2] of the weights and states of a job's model."""
     alone, halved = _on(job, 1), _on(job, 2)
-    layers = {
-        number: _counts(
-            [(layer_module(alone, *job.kind(number)), layer_module(halved, *job.kind(number)))]
-        )
-        for number in set(job.layer_kinds)
-    }
-    words = (alone.padded_vocab, job.model.vocab)
-    last = [(output_module(alone), output_module(halved))]
+    words = alone.padded_vocab
+
+    def both(make: Callable[..., Module], *kind: Any, words: int = 0) -> NDArray[np.float64]:
+        return _bytes(alone, make(alone, *kind), make(halved, *kind), words)
+
+    layers = {number: both(layer_module, *job.kind(number)) for number in set(job.layer_kinds)}
+    last = both(output_module, words=words)
     if job.model.prediction_layers:
-        last.append((final_norm_module(alone), final_norm_module(halved)))
-        one = prediction_module(alone), prediction_module(halved)
-        last += [one] * job.model.prediction_layers
-    first = _counts([(embedding_module(alone), embedding_module(halved))], words)
-    between = [layers[number] for number in job.layer_kinds]
-    return np.stack([first, *between, _counts(last, words)])
+        last += both(final_norm_module)
+        last += job.model.prediction_layers * both(prediction_module)
+    first = both(embedding_module, words=words)
+    return np.stack([first, *(layers[number] for number in job.layer_kinds), last])
 
 
 def _on(job: TrainingJob, tp: int) -> TrainingJob:
-    """Return the job on one pipeline rank, with tensor parallelism alone."""
-    settings = replace(job.settings, cp=1, cp_inner=0, ep=1, etp=tp, schedule=USUAL, turn=0)
-    return replace(job, tp=tp, pp=1, settings=settings)
+    """Return the job on ranks that divide tensors and the number of experts alone, and have what
+    stays from one iteration to the next: all states, also those that wait in the host's memory, and
+    no copies for the passes."""
+    optimizer = job.settings.optimizer
+    optimizer = replace(
+        optimizer,
+        sharding=SHARDINGS[-1] if optimizer.from_master else optimizer.sharding,
+        instances=1,
+        offload=0.0,
+        moment_format=BLOCKWISE if optimizer.blockwise else "",
+    )
+    settings = replace(
+        job.settings,
+        cp=1,
+        cp_inner=0,
+        etp=tp,
+        schedule=USUAL,
+        turn=0,
+        optimizer=optimizer,
+        kernels=job.settings.kernels.exact,
+    )
+    return replace(job, tp=tp, pp=1, dp=1, settings=settings)
 
 
-def _counts(
-    modules: Sequence[tuple[Module, Module]], words: tuple[int, int] = (0, 0)
-) -> NDArray[np.float64]:
-    """Return the parameters [kinds] of modules, each given whole and as one of two ranks has it.
+def _bytes(job: TrainingJob, whole: Module, half: Module, words: int) -> NDArray[np.float64]:
+    """Return the bytes [kinds, 2] of a module's weights and states, without rows of padding.
 
-    words: rows of the vocabulary with padding and without, if there are any.
+    whole, half: as the rank of the job has it, and as one of two tensor-parallel ranks has it.
+    words: rows of a tensor that has one for every word, with padding; 0 if there is none.
     """
-    found = np.zeros(len(KINDS))
-    padded, real = words
-    for whole, half in modules:
-        for (one, times), (other, _) in zip(_weights(whole), _weights(half), strict=True):
-            kind = _kind(one, other, padded)
-            count = one.count * times
-            found[KINDS.index(kind)] += count // padded * real if kind.words else count
+    found = np.zeros((len(KINDS), len(PARTS)))
+    for number, kind in enumerate(KINDS):
+        states = state_bytes(job, _of_kind(kind, whole, half, words))
+        found[number] = states.weights, states.optimizer
+        if kind.expert:
+            found[number] *= job.settings.ep
+        if kind.words:
+            found[number] *= job.model.vocab / job.padded_vocab
     return found
 
 
-def _weights(module: Module, times: int = 1) -> Iterator[tuple[Weight, int]]:
-    """Yield the weights in a module, and how often each is there."""
-    times *= module.repeat
-    for weight in module.weights:
-        yield weight, times
-    for child in module.children:
-        yield from _weights(child, times)
+def _of_kind(kind: Kind, whole: Module, half: Module, words: int) -> Module:
+    """Return a module with its tensors of a kind alone."""
+    weights = zip(whole.weights, half.weights, strict=True)
+    children = zip(whole.children, half.children, strict=True)
+    return replace(
+        whole,
+        weights=tuple(a for a, b in weights if _kind(a, b, words) == kind),
+        children=tuple(_of_kind(kind, a, b, words) for a, b in children),
+    )
 
 
-def _kind(whole: Weight, half: Weight, vocabulary: int) -> Kind:
-    """Return the kind of a tensor: two ranks divide the axis that is smaller on one of them.
-
-    vocabulary: rows of a tensor that has one for every word; 0 if there is none.
-    """
+def _kind(whole: Weight, half: Weight, words: int) -> Kind:
+    """Return the kind of a tensor: two ranks divide the axis that is smaller on one of them."""
     shrunk = [n for n, (a, b) in enumerate(zip(whole.shape, half.shape, strict=True)) if b < a]
     axis = None if not shrunk else COLUMNS if shrunk[0] else ROWS
-    words = axis == ROWS and whole.shape[0] == vocabulary and not whole.expert
-    return Kind(whole.expert, axis, words)
+    of_words = axis == ROWS and whole.shape[0] == words and not whole.expert
+    return Kind(whole.expert, axis, of_words)

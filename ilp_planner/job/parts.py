@@ -508,16 +508,44 @@ def _states(job: TrainingJob, known: Known) -> MemoryParts:
 def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     """Return a part without its activations."""
     routed, trained = module.trained_experts, module.trained
-    others, beside = trained - routed, adapter_numbers(module)
+    deferred = deferred_output(job) if kind == "output" else 0.0
+    states = state_bytes(job, module)
+    low, _ = base_numbers(job, module)
+    return Part(
+        parameters=module.parameters,
+        expert_parameters=module.expert_parameters,
+        still=module.parameters - trained,
+        still_experts=module.expert_parameters - routed,
+        saved=gathered_saved(job, module.parameters - trained - low, low),
+        forward_only=kind in BY_NAME and job.kind(BY_NAME[kind]).state == FORWARD_ONLY,
+        weights=states.weights,
+        gradients=states.gradients + deferred,
+        optimizer=states.optimizer,
+        stepped=(trained - routed) * stepped_width(job, expert=False)
+        + routed * stepped_width(job, expert=True),
+        deferred=deferred,
+    )
+
+
+class StateBytes(NamedTuple):
+    """Bytes on a rank of a module's parameters, of their gradients, and of the optimizer's
+    states."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+
+
+def state_bytes(job: TrainingJob, module: Module) -> StateBytes:
+    """Return the bytes of a module's parameters: trained and frozen ones, adapters, and a base in
+    fewer bits."""
+    routed, beside = module.trained_experts, adapter_numbers(module)
+    others = module.trained - routed - beside
     dense_width = state_widths(job, expert=False)
     expert_width, own = state_widths(job, expert=True), adapter_widths(job)
-    deferred = deferred_output(job) if kind == "output" else 0.0
-    others -= beside
     weights = others * dense_width.parameter + routed * expert_width.parameter
     weights += beside * own.parameter
     weights += _frozen(job, module)
-    low, _ = base_numbers(job, module)
-    saved = gathered_saved(job, module.parameters - trained - low, low)
     if job.settings.quantised:
         low, low_routed = quantised_counts((module,))
         for count, width, expert in (
@@ -525,25 +553,15 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
             (low_routed, expert_width, True),
         ):
             weights += count * (quantised_width(job, expert=expert) - width.parameter)
-    return Part(
-        parameters=module.parameters,
-        expert_parameters=module.expert_parameters,
-        still=module.parameters - trained,
-        still_experts=module.expert_parameters - routed,
-        saved=saved,
-        forward_only=kind in BY_NAME and job.kind(BY_NAME[kind]).state == FORWARD_ONLY,
+    return StateBytes(
         weights=weights,
         gradients=others * dense_width.gradient
         + routed * expert_width.gradient
-        + beside * own.gradient
-        + deferred,
+        + beside * own.gradient,
         optimizer=others * dense_width.optimizer
         + routed * expert_width.optimizer
         + beside * own.optimizer
         + _more_moments(job, module),
-        stepped=(others + beside) * stepped_width(job, expert=False)
-        + routed * stepped_width(job, expert=True),
-        deferred=deferred,
     )
 
 

@@ -368,6 +368,19 @@ class Kernels(HashedOnce):
             )
 
     @property
+    def exact(self) -> Self:
+        """The same with all products in the training precision."""
+        return replace(
+            self,
+            quantised="",
+            number_format="",
+            quantised_parameters=False,
+            fp8_attention=False,
+            exact_first=0,
+            exact_last=0,
+        )
+
+    @property
     def gathers_tokens(self) -> bool:
         """Whether ranks gather all tokens for their experts, instead of exchanging them."""
         return self.dispatcher == "allgather"

@@ -2,14 +2,16 @@
 
 Nodes are numbered when a job is launched, so any machine can be any of the nodes that are like it:
 of as many devices of the same type, in the same zone. Links that are said from node to node leave
-every machine its own number.
+every machine its own number. Where another cluster has fewer nodes of a size and more of another
+one, machines have lost devices or got some: which of them is not said, so that the first ones stay.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from ilp_planner.inputs.devices import nodes_named
 from ilp_planner.job.holdings import NOBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -87,16 +89,17 @@ def held_by_both(
 ) -> NDArray[np.float64]:
     """Return the bytes that old and new devices, broadcast against each other, have in common."""
     shared = shared_sizes(old, new)[old.stage[olds], new.stage[news]]
-    volumes = common(old.boxes[olds], new.boxes[news]) @ np.array(new.widths)
-    found: NDArray[np.float64] = (shared * volumes).sum(axis=-1)
+    volumes = common(old.boxes[olds], new.boxes[news])
+    found: NDArray[np.float64] = (shared * volumes).sum(axis=(-2, -1))
     return found
 
 
 def shared_sizes(old: Holdings, new: Holdings) -> NDArray[np.float64]:
-    """Return the parameters [old stages + 1, new stages + 1, kinds] that both stages have; the last
-    row and column are of empty devices."""
-    both = np.einsum("auk,buk->abk", old.has * old.sizes, new.has, optimize=True)
-    return np.pad(both, ((0, 1), (0, 1), (0, 0)))
+    """Return the bytes [old stages + 1, new stages + 1, kinds, 2] of tensors that both stages have;
+    the last row and column are of empty devices."""
+    wanted = new.has[..., None] * new.sizes
+    both = np.einsum("auk,bukp->abkp", old.has, wanted, optimize=True)
+    return np.pad(both, ((0, 1), (0, 1), (0, 0), (0, 0)))
 
 
 def common(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -131,27 +134,24 @@ def lacking(
         holders = np.isin(old.stage, olds)
         if holding[holders].all():
             continue
-        for kind in np.flatnonzero(sizes):
-            for part, width in enumerate(new.widths):
-                left = _missing(
-                    old.boxes[holders & holding, kind, part], new.boxes[wanted, kind, part]
-                )
-                found[wanted] += sizes[kind] * width * left
+        for kind, part in np.argwhere(sizes):
+            left = _missing(old.boxes[holders & holding, kind, part], new.boxes[wanted, kind, part])
+            found[wanted] += sizes[kind, part] * left
     return found
 
 
 def _runs(
     old: Holdings, new: Holdings
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Return (parameters [kinds], old stages, new stages) of units, or kinds of them, that the same
+    """Return (bytes [kinds, 2], old stages, new stages) of units, or kinds of them, that the same
     stages have."""
-    units, kinds = old.sizes.shape
+    units, kinds, _ = new.sizes.shape
     stages = np.concatenate([old.has, new.has]).reshape(-1, units * kinds)
     patterns, place = np.unique(stages, axis=1, return_inverse=True)
     place = place.reshape(units, kinds)
     found = []
     for number, pattern in enumerate(patterns.T):
-        sizes = np.where(place == number, old.sizes, 0.0).sum(axis=0)
+        sizes = np.where((place == number)[..., None], new.sizes, 0.0).sum(axis=0)
         olds, news = pattern[: len(old.has)], pattern[len(old.has) :]
         found.append((sizes, np.flatnonzero(olds), np.flatnonzero(news)))
     return found
@@ -180,6 +180,13 @@ def _missing(held: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[
 
 
 PREFERRED = 1e-12  # of the most bytes: what a machine's own number counts where no byte is at stake
+
+
+FEWER = (
+    "they count as its first ones, and what the others held as handed on; where these are broken, "
+    "only a checkpoint has it"
+)
+MORE = "those of before count as its first ones"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -218,22 +225,39 @@ class Machines:
         found = np.full(self.after[-1].stop, NOBODY)
         for place, seat in zip(self.after, seats, strict=True):
             if seat != NOBODY:
-                found[place] = self.before[seat]
+                both = min(len(place), len(self.before[seat]))
+                found[place[:both]] = self.before[seat][:both]
         return found
+
+    def resized(self, seats: Sequence[int]) -> tuple[str, ...]:
+        """Return a sentence on every machine that has lost devices or got some."""
+        sizes = [
+            (self.names[seat], len(place), len(self.before[seat]))
+            for place, seat in zip(self.after, seats, strict=True)
+            if seat != NOBODY
+        ]
+        return tuple(
+            f"{name} has {now} GPUs instead of {had}: {FEWER if now < had else MORE}"
+            for name, now, had in sizes
+            if now != had
+        )
 
 
 def machines(old: Problem[Any], new: Problem[Any], changes: Changes) -> Machines:
     """Return the machines of a problem and of the one that it has changed into.
 
     Lost nodes have lost their bytes. All others can hand it on, also those that the new plan does
-    not use. Of another cluster, as many nodes of a kind as both have are the same machines.
+    not use. Of another cluster, as many nodes of a kind as both have are the same machines; nodes
+    that are left are machines of before with other numbers of devices.
     """
     olds, news = old.node_numbers, new.node_numbers
     kinds = _kinds(old.cluster, olds), _kinds(new.cluster, news)
     may = np.array([[a == b for b in kinds[0]] for a in kinds[1]])
     own = np.array([[a == b for b in olds] for a in news])
     lost: set[int] = set()
-    if not changes.cluster:
+    if changes.cluster:
+        may |= _resized(*kinds, *(Counter(_kinds_of_all(one)) for one in (old, new)))
+    else:
         whole = old.files.whole_cluster if old.files and changes.lost else old.cluster
         lost = {node for name in changes.lost for node in nodes_named(whole, name)}
         may &= np.isin(olds, news)
@@ -249,12 +273,48 @@ def machines(old: Problem[Any], new: Problem[Any], changes: Changes) -> Machines
     )
 
 
-def _kinds(cluster: ClusterSpec, numbers: Sequence[int]) -> list[Hashable]:
-    """Return of every node all that its place in a job depends on, but for its number."""
+def _resized(
+    before: Sequence[NodeKind],
+    after: Sequence[NodeKind],
+    had: Counter[NodeKind],
+    has: Counter[NodeKind],
+) -> NDArray[np.bool_]:
+    """Return [nodes after, nodes before] whether a node can be a machine that has lost devices or
+    got some: of a kind that the cluster has more of, and of one that it has fewer of.
+
+    had, has: all nodes of both clusters, also those that no plan uses.
+    """
+    more, fewer = has - had, had - has
+    alike = ([a in more and b in fewer and a.resizes(b) for b in before] for a in after)
+    return np.array(list(alike))
+
+
+class NodeKind(NamedTuple):
+    """All that a node's place in a job depends on, but for its number. size: devices. called:
+    their type. place: its number with links from node to node, else `NOBODY`."""
+
+    called: str
+    size: int
+    zone: str
+    place: int
+
+    def resizes(self, other: NodeKind) -> bool:
+        """Tell whether it differs from another one in its devices' number alone."""
+        return self._replace(size=other.size) == other
+
+
+def _kinds_of_all(problem: Problem[Any]) -> list[NodeKind]:
+    """Return the kinds of all nodes of a problem's cluster, also of those that are left out."""
+    whole = problem.files.whole_cluster if problem.files else problem.cluster
+    return _kinds(whole, range(whole.node_count))
+
+
+def _kinds(cluster: ClusterSpec, numbers: Sequence[int]) -> list[NodeKind]:
+    """Return the kind of every node."""
     zones = [group.zone for group in cluster.nodes for _ in range(group.count)]
     sizes, called = cluster.devices_of_nodes, cluster.called
     places = numbers if cluster.matrix else [NOBODY] * len(sizes)
-    return list(zip(called, sizes, zones, places, strict=True))
+    return list(map(NodeKind, called, sizes, zones, places))
 
 
 def _ranges(sizes: Sequence[int]) -> tuple[range, ...]:
@@ -301,10 +361,10 @@ def kept_by_nodes(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.f
     """Return the bytes [nodes after, nodes before] that a node would keep as a machine of before; 0
     if it cannot be it."""
     found = np.zeros(known.may.shape)
-    for size in {len(place) for place in known.after}:
-        rows = [n for n, place in enumerate(known.after) if len(place) == size]
-        columns = [n for n, place in enumerate(known.before) if len(place) == size]
-        for local in range(size if columns else 0):
+    for local in range(max(map(len, known.after))):
+        rows = [n for n, place in enumerate(known.after) if local < len(place)]
+        columns = [n for n, place in enumerate(known.before) if local < len(place)]
+        if columns:
             olds = np.array([known.before[n][local] for n in columns])
             news = np.array([known.after[n][local] for n in rows])
             alive = known.alive[olds]

@@ -260,23 +260,24 @@ def most_kept(known: Machines, old: Holdings, new: Holdings) -> float:
     """
     _, by_machines = assigned(known, old, replace(new, has=np.ones_like(new.has)))
     worth = _worth(known, old, new)
-    each = np.einsum("auk,uk,abk->ubk", old.has, old.sizes, worth, optimize=True)
+    each = np.einsum("auk,ukp,abkp->ubk", old.has, new.sizes, worth, optimize=True)
     by_units = float((new.has.sum(axis=0) * each.max(axis=1)).sum())
     return min(by_machines, by_units)
 
 
 def _worth(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]:
-    """Return the bytes per parameter [old stages, new stages, kinds] that the devices of a new
-    stage keep at most of an old stage, each on its best machine."""
-    found = np.zeros((len(old.has), len(new.has), old.sizes.shape[1]))
+    """Return the shares [old stages, new stages, kinds, 2] of weights and of states that the
+    devices of a new stage keep at most of an old stage, each on its best machine; above 1 where
+    several keep the same."""
+    found = np.zeros((len(old.has), len(new.has), *new.sizes.shape[1:]))
     for row, place in enumerate(known.after):
         for local, device in enumerate(place):
             if new.stage[device] == NOBODY:
                 continue
             seats = (known.before[n] for n in np.flatnonzero(known.may[row]))
-            olds = np.array([seat[local] for seat in seats], dtype=np.int64)
+            olds = np.array([seat[local] for seat in seats if local < len(seat)], dtype=np.int64)
             olds = olds[known.alive[olds] & (old.stage[olds] != NOBODY)]
-            held = common(old.boxes[olds], new.boxes[device]) @ np.array(new.widths)
+            held = common(old.boxes[olds], new.boxes[device])
             most = np.zeros_like(found[:, 0])
             np.maximum.at(most, old.stage[olds], held)
             found[:, new.stage[device]] += most
@@ -292,10 +293,6 @@ SLACK = 0.05  # relative
 
 
 SEATS = "machines"  # what a note on them begins with
-OVERCOUNTED = (
-    "bytes: parameters that are frozen, or of a base in 4 bits, count as trained ones of the "
-    "training precision, with their states: fewer bytes move, and another plan may move least"
-)
 FASTEST, LEAST = "fastest", "least moved"  # both plans, for people
 
 
@@ -393,9 +390,6 @@ def replan(
         progress=progress,
         all_devices=not case.any_nodes,
     )
-    job = case.problem.space.job(case.problem, case.plan)
-    if job is not None and job.settings.tuning:
-        result = replace(result, notes=(*result.notes, OVERCOUNTED))
     known = Before(
         plan=case.plan, holdings=holdings, machines=machines(case.problem, problem, changes)
     )

@@ -287,15 +287,8 @@ class RankCosts:
     def exact(self) -> RankCosts:
         """Return the same with products that are not quantised."""
         settings = self.job.settings
-        kernels = replace(
-            settings.kernels,
-            quantised="",
-            number_format="",
-            quantised_parameters=False,
-            exact_first=0,
-            exact_last=0,
-        )
-        return replace(self, job=replace(self.job, settings=replace(settings, kernels=kernels)))
+        settings = replace(settings, kernels=settings.kernels.exact)
+        return replace(self, job=replace(self.job, settings=settings))
 
     @cached_property
     def stays_exact(self) -> tuple[bool, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.analysis.replan.replan import FASTEST, LEAST
+from ilp_planner.analysis.replan.replan import FASTEST, LEAST, SEATS
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.faces.report.decisions import difference_table, differences
 from ilp_planner.faces.report.expected import expected_percent
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.replan.replan import Moving, Replanned
 
 SHOWN = 32  # machines that a line names
-# What notes of a search begin with that are said: of the plan that it starts from, of moved bytes.
-SAID = ("start", "bytes")
+STARTS = "start: "  # what a search notes of the plan that it starts from
 
 
 def replan_lines(
@@ -55,13 +54,21 @@ def _lines(found: Replanned, saved: Mapping[str, Path | None]) -> Iterator[tuple
     else:
         for name, machines in names.items():
             yield "machines", _machines(f"the {name} plan", machines)
+    for text in resized(found):
+        yield "machines", text
     for note in found.result.notes:
-        name, _, text = note.partition(": ")
-        if name in SAID:
-            yield name, text
+        if note.startswith(STARTS):
+            yield "start", note.removeprefix(STARTS)
     for name, file in saved.items():
         if file is not None:
             yield "saved to", f"{file}, the {name} plan"
+
+
+def resized(found: Replanned) -> list[str]:
+    """Return a sentence on every machine of either plan that has lost devices or got some."""
+    known = found.before.machines
+    every = (text for plan in found.plans.values() for text in known.resized(plan.seated.seats))
+    return list(dict.fromkeys(every))
 
 
 def _words(name: str, text: str) -> str:
@@ -174,7 +181,7 @@ def replan_object(found: Replanned) -> dict[str, Any]:
         "least_at_least_bytes": None if least is None else least.at_least,
         "least_among": None if least is None else least.among,
         "differs": {row.name: list(row.values) for row in differences(cases)},
-        "notes": list(found.result.notes),
+        "notes": [*found.result.notes, *(f"{SEATS}: {text}" for text in resized(found))],
     }
 
 

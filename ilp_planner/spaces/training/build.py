@@ -123,12 +123,13 @@ def build_for(
         stage.check(model.name, decoder.layers, files.whole_cluster)
     said = said_of(asked)
     if not files.possible:
-        return limited(problem, files, said)
+        return limited(problem, files, said, files.global_batch)
     return check_possible(
         Demands(
             said,
             {name: _value_of(asked, name) for name in said},
-            lambda names: limited(problem, files, names),
+            files.global_batch,
+            lambda names, batch: limited(problem, files, names, batch),
             base.answers(files.whole_cluster, files.global_batch),
         )
     )
@@ -253,9 +254,9 @@ def _value_of(asked: Request, name: str) -> Any:
 
 
 def limited(
-    problem: Problem[MegatronCosts], files: InputFiles, names: Collection[str]
+    problem: Problem[MegatronCosts], files: InputFiles, names: Collection[str], batch: int
 ) -> Problem[MegatronCosts]:
-    """Return a problem with the limits of its request that have these names.
+    """Return a problem with the limits of its request that have these names, and a batch.
 
     Raises
     ------
@@ -281,7 +282,8 @@ def limited(
                 problem.costs.settings, kept, cluster.device_count, problem.costs.model
             ),
         ),
-        micro_batches=micro_batch_counts(problem.global_batch, sizes)[0],
+        global_batch=batch,
+        micro_batches=micro_batch_counts(batch, sizes)[0],
         max_stages=min(most["max_stages"] or cluster.device_count, model.layers + 2),
         max_tp=most["max_tp"] or cluster.nodes[0].devices,
         constraints=kept,

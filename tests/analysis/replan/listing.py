@@ -10,7 +10,7 @@ from ilp_planner.job.holdings import COLUMNS, KINDS, ROWS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, SHARDINGS, OptimizerSettings, Settings, TrainingJob
-from tests.training_jobs import llama
+from tests.training_jobs import TUNINGS, llama
 
 LAYERS = 4
 MODEL = llama(
@@ -49,6 +49,7 @@ def jobs(draw: st.DrawFn, worlds: tuple[int, ...] = (4, 8)) -> TrainingJob:
         settings=Settings(
             cp=cp, ep=ep, etp=etp, order=draw(st.sampled_from(orders)), vocab_multiple=1,
             sequence_parallel=tp > 1, optimizer=optimizer,
+            tuning=TUNINGS[draw(st.sampled_from(sorted(TUNINGS)))],
         ),
     )  # fmt: skip
 

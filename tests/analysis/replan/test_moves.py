@@ -12,12 +12,14 @@ from ilp_planner.specs.training import TrainingJob
 from tests.analysis.replan.listing import LAYERS, SHAPE, jobs, listed
 from tests.examples import examples
 
+WIDTHS = {"weights": 2, "states": 12}  # bytes per number
+
 
 def small(job: TrainingJob) -> Holdings:
     """Return what the ranks hold where every unit has one small tensor of each kind."""
-    sizes = [float(np.prod(SHAPE[kind.expert])) for kind in KINDS]
+    sizes = np.outer([float(np.prod(SHAPE[kind.expert])) for kind in KINDS], list(WIDTHS.values()))
     held = job_holdings(job)
-    return replace(held, sizes=np.tile(sizes, (LAYERS + 2, 1)))
+    return replace(held, sizes=np.tile(sizes, (LAYERS + 2, 1, 1)))
 
 
 @st.composite
@@ -40,10 +42,9 @@ def test_as_many_bytes_as_parameters_that_are_listed(
     held = small(new)
     found = moves(small(old), held, np.array(before), np.array(alive))
     living = set().union(*(own for own, there in zip(olds, alive, strict=True) if there))
-    width = dict(zip(("weights", "states"), held.widths, strict=True))
 
     def size(parameters: set[tuple[object, ...]]) -> float:
-        return sum(width[str(one[2])] for one in parameters)
+        return sum(WIDTHS[str(one[2])] for one in parameters)
 
     for rank, (wanted, was) in enumerate(zip(news, before, strict=True)):
         own = olds[was] if was != NOBODY and alive[was] else set()

@@ -3,19 +3,21 @@
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ilp_planner.analysis.replan.changes import Changes
-from ilp_planner.analysis.replan.machines import moves
+from ilp_planner.analysis.replan.machines import machines, moves
 from ilp_planner.analysis.replan.replan import Replanned, Tried, least_moved, replan
 from ilp_planner.analysis.why.why import Case
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.files import Document
 from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.report.replan import replan_object, resized
 from ilp_planner.formats.saved_check import judge_saved
 from ilp_planner.formats.saved_plan import SavedPlan, saved_result
 from ilp_planner.formats.versions import versions
@@ -30,7 +32,7 @@ from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.spaces.training import space as megatron_space
-from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
 from tests.megatron_cases import FEW, MIXTURE, every_plan, small_cluster, small_model
@@ -288,6 +290,48 @@ def test_added_machines_take_up_all_that_they_need() -> None:
     assert found.fastest.seated.seats == (NOBODY,)  # of another type
     assert found.fastest.bytes == pytest.approx(found.fastest.seated.moves.needed.sum())
     assert found.before.machines.called((NOBODY,)) == ("another machine",)
+
+
+# Devices of the nodes before and after -> machines that a node with another number of them may be.
+RESIZED = {
+    "lost a device": ((4,), (3,), {(0, 0)}),
+    "got one": ((3,), (4,), {(0, 0)}),
+    "one of two": ((2, 2), (2, 1), {(1, 0), (1, 1)}),
+    "all are there": ((4, 2), (2, 4), set()),
+    "a larger one was added": ((2, 2), (2, 2, 4), set()),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_a_machine_keeps_what_its_other_devices_hold(name: str, tmp_path: Path) -> None:
+    """Nodes of a size of which there are fewer than before are those of one that is new."""
+    before, after, expected = RESIZED[name]
+    own, other = (
+        replace(
+            small_cluster(1, 1), nodes=tuple(NodeGroup(device="a100", devices=n) for n in sizes)
+        )
+        for sizes in (before, after)
+    )
+    (tmp_path / "other.toml").write_text(cluster_text(other))
+    case = case_of(own, space="groups") if len(set(before)) > 1 else case_of(own)
+    old = case.problem
+    new = replace(old, cluster=other, files=None)
+    known = machines(old, new, Changes(cluster="other.toml"))
+    sized = np.array([[a != b for b in before] for a in after])
+    assert {*map(tuple, np.argwhere(known.may & sized).tolist())} == expected
+    if len(after) > 1:
+        return
+    found = replanned(case, cluster=str(tmp_path / "other.toml"), slack=0.5)
+    assert found.fastest is not None
+    assert found.least is not None
+    assert found.fastest.seated.seats == (0,)
+    assert found.before.machines.called((0,)) == ("node0",)
+    for plan in found.plans.values():
+        assert plan.seated.moves.kept.sum() > 0
+        assert plan.bytes == pytest.approx(fewest(found, plan.plan))  # type: ignore[arg-type]
+    (said,) = resized(found)
+    assert said.startswith(f"node0 has {after[0]} GPUs instead of {before[0]}: ")
+    assert f"machines: {said}" in replan_object(found)["notes"]
 
 
 def test_bounds_that_hold_are_taken() -> None:

@@ -13,6 +13,7 @@ import ilp_planner as ilp
 from ilp_planner.faces.cli.main import run
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
+from ilp_planner.specs.training import SHARDINGS
 from tests.faces.cli.conftest import Done
 from tests.megatron_cases import small_cluster, small_model
 
@@ -117,16 +118,38 @@ def test_other_gpus_are_a_cluster_as_well(ilp_plan: Command, plan: Path, named: 
     assert {*value["fastest"]["machines"]} == {"another machine"}
 
 
-@pytest.mark.parametrize("tuned", [(), ("--freeze", "embedding"), ("--lora", "4")])
-def test_bytes_of_what_is_not_trained_are_said_to_be_too_many(
-    ilp_plan: Command, plan: Path, tuned: tuple[str, ...]
+# Runtimes whose ranks have nothing gathered between iterations -> what is trained.
+TUNED = {
+    ("megatron", SHARDINGS): ((), ("--freeze", "embedding,mlp"), ("--lora", "4")),
+    ("torchtitan", ("none", "parameters")): (("--lora", "4"), ("--lora", "4", "--qlora", "on")),
+}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "sharding", "tuned"),
+    [
+        (runtime, sharding, tuned)
+        for (runtime, shardings), every in TUNED.items()
+        for sharding in shardings
+        for tuned in every
+    ],
+)
+def test_devices_hold_what_memory_has_and_stay_as_they_are(
+    ilp_plan: Command, plan: Path, runtime: str, sharding: str, tuned: tuple[str, ...]
 ) -> None:
-    words = ("small.toml", "nodes3.toml", "--global-batch-size", "12", *ASKED, *tuned)
-    assert ilp_plan("solve", *words, "--output", "tuned.json").code == 0
-    done = ilp_plan("replan", "tuned.json", "--cluster", "nodes4.toml")
+    """Of jobs on equal ranks, whose bytes `fit` has; with twice the samples none has to move."""
+    Path("whole.toml").write_text(model_text(small_model(vocab=1024)))  # without rows of padding
+    words = ("whole.toml", "nodes3.toml", "--global-batch-size", "12", "--recompute", "none")
+    words += ("--sharding", sharding, "--pp", "1", "--tp", "1", "--cp", "1", *tuned)
+    words += ("--runtime", runtime)
+    done = ilp_plan("solve", *words, "--all-devices", "--output", "plan.json")
     assert done.code == 0, done.err
-    said = [line for line in done.out.splitlines() if line.startswith("bytes ")]
-    assert len(said) == bool(tuned)
+    job = json.loads(ilp_plan("fit", "plan.json", "--json").out)
+    least = asked(ilp_plan, "--global-batch-size", "24")["least_moved"]
+    assert least["moved_bytes"] == least["checkpoint_bytes"] == 0.0
+    terms = job["decides"]["terms"]
+    held = terms["parameters"] + terms["optimizer"]
+    assert least["kept_bytes"] == pytest.approx(job["gpus"] * held)
 
 
 def test_without_time_there_is_no_plan(ilp_plan: Command, plan: Path) -> None:

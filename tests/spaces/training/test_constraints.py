@@ -285,6 +285,38 @@ def test_a_rule_that_all_plans_with_a_demand_break_is_said(space, said, why):
         )
 
 
+@for_each(
+    ("space", "said", "batch", "repair"),
+    [
+        ("torchtitan", {"lora": "8"}, 4, {"global_batch": "3"}),
+        ("deepspeed", {"lora": "8"}, 16, {"global_batch": "15"}),
+        ("torchtitan", {"lora": "8", "qlora": "on"}, 5, {"global_batch": "6"}),
+        ("torchtitan", {"freeze": "embedding"}, 7, {"global_batch": "6"}),
+        ("torchtitan", {"lora": "8", "tp": "3"}, 3, {"tp": "1"}),
+        ("torchtitan", {"lora": "8", "pp": "3"}, 6, {"pp": "1"}),
+        ("megatron", {"lora": "9999"}, 6, {"lora": "0"}),
+    ],
+)
+def test_a_repair_trains_the_same_where_one_does(space, said, batch, repair):
+    """Another degree, else another batch; what is trained is changed where nothing else would
+    do. On three devices, which PEFT has as replicas alone."""
+
+    def problem(batch, said):
+        return runtime_problem(
+            space,
+            cluster=small_cluster(1, 3),
+            global_batch=batch,
+            constraints=constraints_of(said),
+            changes={"layers": 2},
+        )
+
+    with pytest.raises(InfeasibleError) as refused:
+        problem(batch, said)
+    assert dict(re.findall(r"`(\w+)=([^`]+)`", str(refused.value).rpartition(";")[2])) == repair
+    other = {**repair}
+    problem(int(other.pop("global_batch", batch)), {**said, **other})
+
+
 def test_no_rule_is_said_of_degrees_that_do_not_go_together():
     with pytest.raises(InfeasibleError, match=r"devices has it; `\w+=\d` would do$"):
         small_problem(constraints=constraints_of({"tp": 4, "pp": 4}))

@@ -10,6 +10,7 @@ import pytest
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.request import Request
+from ilp_planner.job.holdings import STATES, WEIGHTS
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
@@ -168,7 +169,7 @@ def test_devices_hold_half_of_the_layers_and_an_end_each() -> None:
     problem, plan = of_two_ranks()
     held = problem.space.holdings(problem, plan)
     assert held.stage.tolist() == [0, 1]
-    assert held.widths == (2, 12)
+    assert (held.sizes[..., STATES] == 6 * held.sizes[..., WEIGHTS]).all()
     first, last = held.bytes
     model = problem.costs.model
     assert first - last == 14 * (model.sequence - 2) * model.hidden

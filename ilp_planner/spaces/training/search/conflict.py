@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, count, product
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from ilp_planner.costs.training.job import ends_of, plain_layout
 from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
 from ilp_planner.settings.asked_layout import AskedLayout
 from ilp_planner.settings.domains import Numbers
+from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.keeping import keeps
 from ilp_planner.spaces.training.enumerate.variants import (
@@ -28,6 +29,7 @@ from ilp_planner.spaces.training.search.possible import (
     possible_degrees,
     possible_parts,
 )
+from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
 
-    Made = Callable[[Collection[str]], Problem[MegatronCosts]]
+    Made = Callable[[Collection[str], int], Problem[MegatronCosts]]
     Offers = frozenset[tuple[int | str, ...]] | None
 
 SECONDS = 5.0  # of looking for what would do
@@ -67,16 +69,22 @@ class Answers:
 class Demands:
     """The demands on the plans of one problem.
 
-    said: by the names of parameters, as it was said. values: likewise, as they are compared. made:
-    from names of demands to the problem with these alone. answers: that are known.
+    said: by the names of parameters, as it was said. values: likewise, as they are compared. batch:
+    samples of an iteration. make: from names of demands, and a batch, to the problem with these
+    alone. answers: that are known, of this batch.
     """
 
     def __init__(
-        self, said: dict[str, str], values: dict[str, Any], made: Made, answers: Answers
+        self, said: dict[str, str], values: dict[str, Any], batch: int, make: Made, answers: Answers
     ) -> None:
-        self.said, self.values, self.made, self.answers = said, values, made, answers
+        self.said, self.values, self.answers = said, values, answers
+        self.batch, self.make = batch, make
         numbers, following = answers.numbers, answers.count
         self.numbers = {n: numbers.setdefault((n, v), next(following)) for n, v in values.items()}
+
+    def made(self, names: Collection[str]) -> Problem[MegatronCosts]:
+        """Return the problem with these alone."""
+        return self.make(names, self.batch)
 
     def key(self, names: Collection[str]) -> tuple[int, ...]:
         """Return a key of some of the demands."""
@@ -93,11 +101,7 @@ class Demands:
         return known[key]
 
     def _possible(self, names: Collection[str], problem: Problem[MegatronCosts] | None) -> bool:
-        try:
-            problem = problem or self.made(names)
-            return next(possible_parts(problem, problem.costs), None) is not None
-        except PlannerError:
-            return False
+        return _has_plan(lambda: problem or self.made(names))
 
     def offers(self, changed: tuple[str, ...]) -> Offers:
         """Return the values of some demands in plans that meet the others; None if no plan has the
@@ -115,6 +119,24 @@ class Demands:
             for part in possible_parts(others, others.costs):
                 found.update(product(*(_values(part, name) for name in changed)))
         return frozenset(found)
+
+    def batches(self) -> Iterator[int]:
+        """Yield other batches, the nearest first, that so many replicas share as divide the devices
+        and have plans that meet all demands."""
+        devices = self.made(self.said).cluster.device_count
+        near = {self.batch // n * n + more for n in divisors(devices) for more in (0, n)}
+        for batch in sorted(near - {0, self.batch}, key=lambda one: abs(one - self.batch)):
+            if _has_plan(partial(self.make, self.said, batch)):
+                yield batch
+
+
+def _has_plan(make: Callable[[], Problem[MegatronCosts]]) -> bool:
+    """Tell whether a problem can be made and has a plan, memory aside."""
+    try:
+        problem = make()
+        return next(possible_parts(problem, problem.costs), None) is not None
+    except PlannerError:
+        return False
 
 
 def check_possible(demands: Demands) -> Problem[MegatronCosts]:
@@ -221,16 +243,39 @@ def _conflict(
 
 def _repair(names: Sequence[str], demands: Demands) -> str:
     """Return a change that makes a plan possible with all other demands: as few values as possible,
-    one of the conflict among them, each nearest to the request; empty if none is found in time."""
+    one of the conflict among them, each nearest to the request; empty if none is found in time.
+
+    Changes of what is trained come last, after another batch.
+    """
     deadline = Deadline(SECONDS)
-    for size in CHANGES:
-        for first in names:
-            for more in combinations([name for name in demands.said if name != first], size - 1):
-                if not deadline.goon():
-                    return ""
-                if found := _change((first, *more), demands):
-                    return found
+    changes = [
+        (first, *more)
+        for size in CHANGES
+        for first in names
+        for more in combinations([name for name in demands.said if name != first], size - 1)
+    ]
+    learns = {change: any(map(_learns, change)) for change in changes}
+    repairs = [partial(_change, change, demands) for change in changes if not learns[change]]
+    if any(learns.values()):
+        repairs.append(partial(_other_batch, demands))
+    repairs += [partial(_change, change, demands) for change in changes if learns[change]]
+    for repair in repairs:
+        if not deadline.goon():
+            return ""
+        if found := repair():
+            return found
     return ""
+
+
+def _learns(name: str) -> bool:
+    """Tell whether a demand is on what is trained, or on its arithmetic."""
+    return name in BY_NAME and BY_NAME[name].learns
+
+
+def _other_batch(demands: Demands) -> str:
+    """Return the nearest batch that makes all demands possible."""
+    batch = next(demands.batches(), 0)
+    return f"; `global_batch={batch}` would do" if batch else ""
 
 
 def _change(changed: tuple[str, ...], demands: Demands) -> str:
