@@ -201,8 +201,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def seconds(
         self, problem: Problem[MegatronCosts], plan: Plan[Any], cost: PlanCost
     ) -> Mapping[str, float]:
-        """Return the seconds of an iteration, with messages by purpose."""
-        return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
+        """Return the seconds of an iteration, with messages by purpose and waits for the host."""
+        return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost.iteration_time)
 
     def recomputed_flops(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> float:
         """Return the FLOPs of a sample that the training job recomputes."""
