@@ -26,7 +26,6 @@ from ilp_planner.formats.torchtitan import TOML_RUNTIME, tables_of
 from ilp_planner.inputs.devices import beyond_memory, memory_within, with_memory
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
-from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
@@ -93,6 +92,8 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     ------
     PlannerError: an unreadable or impossible value, with a repair.
     """
+    from ilp_planner.analysis.fit.system import system_of
+
     source = one_source(ctx, asked)
     spec = cluster_asked(asked)
     limit, notes = limit_and_remark(asked["memory_limit"])
@@ -113,20 +114,16 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
     own = said.arguments.runtime if said.arguments else ""
-    trainer = MOMENTS.read(job.settings) in BY_TRAINER or job.settings.tuning.adapters
-    if said.arguments is None or own or trainer or eager(job):
-        from ilp_planner.analysis.fit.judge import runtime_for, runtime_of
-
-        chosen = runtime_of(job, site.cluster, own) if own else runtime_for(job, site.cluster)
-        if not chosen.note:
-            check_options(job)
-            writer: Writer = partial(option_change, asked, devices, job)
-            words = "options"
-        else:
-            more = (as_typed(chosen.note),)
-            words = f"keys of {asked[source]}" if own else "settings of the job"
-            writer = partial(_fields, said.arguments, chosen.job)
-            job, space, timed = chosen.job, chosen.space, chosen.space is not None
+    chosen = system_of(job, site.cluster, own, line=said.arguments is not None)
+    if chosen.note:
+        more = (as_typed(chosen.note),)
+        words = f"keys of {asked[source]}" if own else "settings of the job"
+        writer: Writer = partial(_fields, said.arguments, chosen.job)
+        job, space, timed = chosen.job, chosen.space, chosen.space is not None
+    elif said.arguments is None:
+        check_options(job)
+        writer = partial(option_change, asked, devices, job)
+        words = "options"
     else:
         # Where a line says it without tensor parallelism, it counts as soon as there is some.
         divided = said.arguments.on("sequence_parallel")

@@ -25,8 +25,8 @@ from ilp_planner.costs.training.iteration import (
     iteration_terms,
     megatron_tally,
     stage_times,
-    started_at_once,
     stages_of,
+    started_at_once,
 )
 from ilp_planner.costs.training.job import job_of_groups, node_order
 from ilp_planner.costs.training.network import Network

@@ -10,7 +10,9 @@ import yaml
 
 import ilp_planner as ilp
 from ilp_planner.base.library import known_names
+from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import find_model
+from ilp_planner.settings.job_options import BY_NAME, JOB_OPTIONS
 from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import as_decoder
 from tests.faces.cli.conftest import Done
@@ -172,3 +174,34 @@ def test_a_degree_that_torchtitan_takes_from_the_ranks_is_not_changed(
     assert "parallelism.pipeline_parallel_degree 2 instead of 4" in done.out
     assert (f"{SHARD} 4 instead of 2" in done.out) == ("2" in said)
     assert (SHARD in done.out) == ("2" in said)
+
+
+OF_OTHERS = [
+    (name, value)
+    for name in JOB_OPTIONS
+    for value in BY_NAME[name].only
+    if name != "schedule"  # needs a pipeline, for which others have no job of one GPU
+]
+
+
+def test_a_job_of_options_is_of_one_system_in_all_commands(ilp_plan: Command) -> None:
+    """Whatever setting implies it: `fit` and `analyze` count the same bytes, and say whose."""
+    for gpus in ("1xH100", "1xA100-80GB"):
+        for name, value in OF_OTHERS:
+            words = ["qwen3-0.6b", "--gpus", gpus, option_of(name), value.replace("+", ",")]
+            fit, analyze = (
+                json.loads(ilp_plan(command, *words, *more, "--json").out)
+                for command, more in (("fit", ["--verdict"]), ("analyze", []))
+            )
+            assert fit["decides"]["needed"] == analyze["memory"][0]["needed_bytes"], words
+            said = [note for note in fit["notes"] if note.startswith("Megatron-LM has not")]
+            assert len(said) == 1
+            assert said[0] in analyze["notes"]
+
+
+def test_analyze_without_gpus_takes_the_same_system(ilp_plan: Command) -> None:
+    for name, value in OF_OTHERS:
+        words = ["qwen3-0.6b", option_of(name), value.replace("+", ",")]
+        done = ilp_plan("analyze", *words)
+        assert done.code == 0, done.err
+        assert "Megatron-LM has not" in done.out, words
