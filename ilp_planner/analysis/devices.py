@@ -13,6 +13,8 @@ from ilp_planner.specs.recipes import recipes_of
 if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
+ASSUMED = "8xH100-80GB"  # GPUs of a job that says none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:

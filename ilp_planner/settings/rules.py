@@ -11,7 +11,7 @@ from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
-from ilp_planner.specs.lengths import PACKED
+from ilp_planner.specs.lengths import FULL, PACKED, PADDED
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED, Offload
 from ilp_planner.specs.tuning import (
     ADAPTED,
@@ -534,9 +534,17 @@ def peft_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]:
         yield "lora_targets", Broken("adapters", ", ".join(sorted(merged)), limit)
 
 
+def check_shapes(job: TrainingJob) -> Iterator[Broken]:
+    """A graph replays kernels with the shapes that it was captured with, in any training system."""
+    if job.settings.kernels.graphs and job.batching in PADDED:
+        have = f"{job.batching} samples, of other lengths in each micro-batch"
+        yield Broken(GRAPHS, have, f"no graphs, or samples padded to one length ({FULL})")
+
+
 # What is asked of a job whatever runs it, and what Megatron-LM asks besides.
 JOB_RULES = (
-    check_sequence_parallel, check_experts, check_offload, check_schedule, check_tuning
+    check_sequence_parallel, check_experts, check_offload, check_schedule, check_shapes,
+    check_tuning,
 )  # fmt: skip
 
 

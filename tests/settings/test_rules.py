@@ -4,11 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from ilp_planner.settings.rules import (
+    JOB_RULES,
     check_combined,
     check_fp8_attention,
+    check_shapes,
     check_tuning,
     does_otherwise,
 )
+from ilp_planner.settings.values import CUDA_GRAPHS, GRAPHED
+from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
 from ilp_planner.specs.gpu_architectures import (
     AMPERE,
@@ -19,6 +23,7 @@ from ilp_planner.specs.gpu_architectures import (
     TURING,
     GpuArchitecture,
 )
+from ilp_planner.specs.lengths import BATCHINGS, GROUPED, LONGEST, Lengths
 from ilp_planner.specs.training import (
     Kernels,
     Offload,
@@ -275,3 +280,20 @@ def test_attention_in_8_bits_goes_with_recipes_heads_and_samples(
     case = job(llama(**{"head": 128, **model}), settings=Settings(kernels=had))
     case = replace(case, gpu_architecture=gpu)
     assert [f"{one.have} / {one.limit}" for one in check_fp8_attention(case)] == broken
+
+
+def test_graphs_have_samples_of_one_shape_in_every_runtime() -> None:
+    """Whatever is in a graph, it is refused where micro-batches differ in length, and there alone,
+    by the rule of all runtimes."""
+    assert check_shapes in JOB_RULES
+    for batching in BATCHINGS:
+        lengths = Lengths(lengths=(64, 512), counts=(9, 1), batching=batching)
+        for value in ("none", *GRAPHED):
+            settings = CUDA_GRAPHS.write(Settings(), value)
+            assert settings is not None
+            case = job(replace(llama(), lengths=lengths), settings=settings)
+            refused = batching in (LONGEST, GROUPED) and value != "none"
+            assert bool([*check_shapes(case)]) == refused
+            for name in RUNTIMES:
+                said = [text for text in runtime_named(name).refusals(case) if batching in text]
+                assert bool([text for text in said if "one length" in text]) == refused

@@ -1,15 +1,17 @@
 """Where the seconds of plans go, in every space."""
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.costs.training.starts import without_host
 from ilp_planner.evaluate import evaluate
 from ilp_planner.job.traffic import FAMILIES
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.training.costs import communication
+from ilp_planner.spaces.training.costs import COMPUTE, HOST, communication
 from tests.every_space import every_space, problem_in, result_in
 from tests.examples import examples
 from tests.random_plans import Drawer
@@ -50,3 +52,10 @@ def test_so_it_is_of_random_plans_of_runtimes(problem: Problem, seed: int) -> No
         ):
             assert family in FAMILIES
             assert not (alone and seconds.get(communication(family), 0.0)), family
+        share = problem.space.host_share(problem, plan, cost.iteration_time) or 0.0
+        late = share * cost.iteration_time
+        assert seconds.get(HOST, 0.0) == pytest.approx(late, rel=1e-6, abs=1e-9 * late + 1e-15)
+        at_once = replace(problem, cluster=without_host(problem.cluster))
+        least = evaluate(at_once, plan).cost
+        assert least is not None
+        assert seconds[COMPUTE] == problem.space.seconds(at_once, plan, least)[COMPUTE]

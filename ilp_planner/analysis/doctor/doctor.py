@@ -20,7 +20,7 @@ from ilp_planner.analysis.doctor.causes_settings import (
     samples_of,
 )
 from ilp_planner.analysis.doctor.causes_steps import LOADING
-from ilp_planner.analysis.doctor.prediction import COMPUTE, DATA, Prediction
+from ilp_planner.analysis.doctor.prediction import COMPUTE, DATA, IDLE, Prediction
 from ilp_planner.analysis.fit.fit import Changes, all_free, draft_of
 from ilp_planner.base.units import format_seconds
 from ilp_planner.formats.logs import metrics as m
@@ -355,7 +355,7 @@ def parts_of(case: Case) -> Iterable[Part]:
         yield Part("kernels", trace.compute, share(*COMPUTE, "optimiser step"))
         yield Part("messages, nothing else runs", trace.exposed, share(*sent))
         yield Part("sends, receives and waiting in the pipeline", trace.waits, share(*waiting))
-        yield Part("nothing runs", trace.idle, share("what no rank does"))
+        yield Part("nothing runs", trace.idle, share(*IDLE))
         return
     passes = (None, None) if prediction is None else [max(one) for one in prediction.passes]
     for names, title, expected in (

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 GROUPS = ("tp", "cp", "ep", "dp")
 DATA = "data communication"
 COMPUTE = ("compute", "recomputation")
+IDLE = ("what no rank does", "waits for the host")
 # Fields of which one cannot change alone, as they divide the same GPUs and layers.
 TOGETHER = {
     *("tp", "pp", "dp", "layout", "virtual", "settings.turn", "settings.schedule"),

@@ -1,16 +1,13 @@
-"""Time and memory of a job, by the rules, memory and times of judged plans.
-
-The judge of a job of options is another training system if Megatron-LM cannot train its model.
-"""
+"""Time and memory of a job, by the rules, memory and times of judged plans."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import Needs, Site, smallest_devices, telling_ranks
-from ilp_planner.base.errors import PlanError, PlannerError, SpecError
+from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.costs.training.iteration import (
     SLOWEST,
     WAITING,
@@ -23,36 +20,26 @@ from ilp_planner.costs.training.iteration import (
 )
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import plan_of_job
-from ilp_planner.formats.nearest_run import differences
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.job.memory import stage_of_rank
-from ilp_planner.job.shard import eager
-from ilp_planner.settings.job_options import of_others
 from ilp_planner.settings.table import SETTINGS
-from ilp_planner.settings.values import by_peft_trained
-from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.enumerate.graphs import graphs_beside
 from ilp_planner.spaces.training.enumerate.rules import check_job
-from ilp_planner.spaces.training.enumerate.unfit import check_model
-from ilp_planner.spaces.training.enumerate.untold import as_it_does, untold
 from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.prices import hourly_price
 from ilp_planner.specs.time_errors import kind_of_job, known_on
-from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.throughput import Throughput
     from ilp_planner.spaces.training.costs import MegatronCosts
-    from ilp_planner.spaces.training.runtime import Runtime
-    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.time_errors import Known
     from ilp_planner.specs.training import TrainingJob
@@ -65,7 +52,6 @@ ALL_ASKED = constraints_of(
         if any(search.left_out for search in row.search.values())
     }
 )
-USUAL = Settings()  # of a job that says no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,101 +218,3 @@ class Judge:
             hourly=hourly_price(problem.cluster, problem.cluster.node_of),
             known=known_on(timed, kind),
         )
-
-
-# ---- the training system that judges -------------------------------------------------------------
-
-
-class Chosen(NamedTuple):
-    """The space of the system that runs a job; None: nothing does, so that its times are not known.
-    job: with the system's own behaviour for settings that it lacks. note: on that; empty if
-    Megatron-LM can train the model and judges it."""
-
-    job: TrainingJob
-    space: MegatronSpace | None = None
-    note: str = ""
-
-
-def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
-    """Return the system that judges a job: Megatron-LM if it can train the model, else that one
-    which runs the job with the fewest settings otherwise, the first of several."""
-    try:
-        check_model(job.model)
-    except SpecError as error:
-        head = f"Megatron-LM cannot train the model ({error})"
-    else:
-        tuning = job.settings.tuning
-        if tuning.base:
-            found = "a base in 4 bits"
-        elif tuning.adapters:
-            found = f"adapters named {tuning.targets[0]}"
-        elif found := of_others(job.settings):
-            pass
-        elif eager(job):
-            found = "layers as transformers has them"
-        else:
-            return Chosen(job)
-        head = f"Megatron-LM has not {found}"
-    newest = (name for name in RUNTIMES if "@" not in name and name != MEGATRON.name)
-    spaces = [*map(space_of_runtime, newest)]
-    able = [(space, *said) for space in spaces if (said := _tried(space.runtime, job, cluster))]
-    if not able:
-        names = " nor ".join(space.runtime.title for space in spaces)
-        return Chosen(job, note=f"{head}, and neither {names} can: its times are not known")
-    running = [(space, own) for space, own, refusal in able if not refusal]
-    options = " or ".join(f"`space={space.name}`" for space, *_ in running or able)
-    if running:
-        space, own = min(running, key=lambda one: len([*differences(job, one[1])]))
-        judged = f"judged as {space.runtime.title} runs it"
-        if others := ", ".join(differences(job, own)):
-            judged += f" ({others})"
-        return Chosen(own, space, f"{head}: {judged}; `solve` with {options} plans it")
-    (space, _, refusal), *_ = able
-    title = space.runtime.title
-    return Chosen(
-        job,
-        note=f"{head}; {title} can, but does not run this job: {refusal}; `solve` with {options} "
-        "finds one that it runs",
-    )
-
-
-def runtime_of(job: TrainingJob, cluster: ClusterSpec, name: str) -> Chosen:
-    """Return a training system as the judge of a job of its own.
-
-    name: one of `RUNTIMES`.
-    """
-    space = space_of_runtime(name)
-    title, tried = space.runtime.title, _tried(space.runtime, job, cluster)
-    if tried is None:
-        return Chosen(job, note=f"{title} cannot train the model: its times are not known")
-    own, refusal = tried
-    if refusal:
-        return Chosen(job, note=f"{title} does not run this job: {refusal}; times are not known")
-    return Chosen(own, space, f"judged as {title} runs it")
-
-
-def space_of_runtime(name: str) -> MegatronSpace:
-    """Return the space of a training system. name: one of `RUNTIMES`."""
-    runtime = runtime_named(name)
-    spaces: tuple[type[MegatronSpace], ...] = (MegatronSpace, *MegatronSpace.__subclasses__())
-    return next(space for space in spaces if space.runtime is runtime)()
-
-
-def _tried(
-    runtime: Runtime, job: TrainingJob, cluster: ClusterSpec
-) -> tuple[TrainingJob, str] | None:
-    """Return a job as a training system runs it, if the settings that it lacks are as usual, and
-    why it does not run it, empty if it does; None if it cannot even train the model."""
-    kernels, precision = job.settings.kernels, job.settings.precision
-    try:
-        plain = runtime.settings(job.model, precision, cluster, kernels.quantised)
-        trained = job.settings.by_trainer
-        runtime.check_model(job.model, by_peft_trained(plain) if trained else plain)
-    except PlannerError:
-        return None
-    own = as_it_does(runtime, job, plain, usual=USUAL)
-    made = runtime.search_of("batching").demandable
-    if job.batching and job.batching not in made:
-        return own, f"batching: found {job.batching}, expected {' or '.join(made)}"
-    refused = (*runtime.refusals(own), *map(str, untold(runtime, own, plain)))
-    return own, next(iter(refused), "")

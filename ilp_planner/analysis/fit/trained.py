@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.analysis.fit.judge import space_of_runtime
+from ilp_planner.analysis.fit.system import space_of_runtime
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles

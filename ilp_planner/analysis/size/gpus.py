@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.analysis.size.failures import Failures
@@ -13,6 +14,7 @@ from ilp_planner.base.errors import InfeasibleError, SpecError, UsageError
 from ilp_planner.base.units import DAY
 from ilp_planner.inputs.files import InputFiles, cluster_or_gpus
 from ilp_planner.inputs.request import Reference
+from ilp_planner.settings.beside import notes_beside
 from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.spaces.throughput import physical_seconds
@@ -57,7 +59,8 @@ class Wish:
 
 class OnGpu(NamedTuple):
     """What was found on one kind of GPU. steps: of the run; batch, sample: samples of a step and
-    tokens of a sample. refused: why nothing was searched; empty if it was."""
+    tokens of a sample. refused: why nothing was searched; empty if it was. notes: on settings that
+    are taken as others need them."""
 
     gpu: str
     found: Sized | None
@@ -65,6 +68,7 @@ class OnGpu(NamedTuple):
     batch: int = 0
     sample: float = 0
     refused: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def wish_of(
@@ -164,7 +168,14 @@ def _size(
     if found.smallest and found.smallest.nodes == 1:
         parts = halves(gpu(name).node, below=found.node_size)
         found = with_parts(found, parts, lambda gpus: sized_on(problem_of(request, name, gpus)))
-    return OnGpu(name, found, run.steps, problem.global_batch, tokens_of_sample(problem))
+    return OnGpu(
+        name,
+        found,
+        run.steps,
+        problem.global_batch,
+        tokens_of_sample(problem),
+        notes=(*notes_beside(partial(getattr, problem.constraints)),),
+    )
 
 
 def halves(node: int, below: int) -> tuple[int, ...]:

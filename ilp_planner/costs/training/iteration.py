@@ -441,10 +441,17 @@ def host_share(ranks: RankCosts, seconds: float) -> float | None:
     everything at once; None where layers were measured, with their host."""
     if ranks.profile is not None:
         return None
-    network = replace(ranks.network, cluster=without_host(ranks.network.cluster))
-    at_once = replace(ranks, network=network, known={})
-    least = sum(iteration_terms(at_once, ranks.job).values())
+    least = sum(iteration_terms(started_at_once(ranks), ranks.job).values())
     return max(0.0, 1 - least / seconds)
+
+
+def started_at_once(ranks: RankCosts) -> RankCosts:
+    """Return the times of ranks whose hosts start everything at once; of layers that were measured
+    with their host, the same ones."""
+    if ranks.profile is not None:
+        return ranks
+    network = replace(ranks.network, cluster=without_host(ranks.network.cluster))
+    return replace(ranks, network=network, known={})
 
 
 def recomputed(

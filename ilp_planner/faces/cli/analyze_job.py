@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import fields, replace
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +18,7 @@ from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import find_model
 from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
 from ilp_planner.job.recompute import recomputed_parts
+from ilp_planner.settings.beside import notes_beside, taken_beside
 from ilp_planner.settings.job_options import (
     JOB_OPTIONS,
     idle_in,
@@ -25,7 +27,6 @@ from ilp_planner.settings.job_options import (
     with_options,
 )
 from ilp_planner.settings.rules import that_follow, tuning_rules, with_followed
-from ilp_planner.settings.table import BESIDE
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import (
     Misfit,
@@ -56,6 +57,8 @@ from ilp_planner.specs.training import (
 from ilp_planner.specs.tuning import BRIDGE_NAMES, BRIDGE_TARGETS, PEFT_TARGETS, tuned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.formats.megatron.repairs import Finding
     from ilp_planner.specs.model import ModelSpec
@@ -71,7 +74,6 @@ OPEN = {
 }
 # Values of options that are not given, in the order of the help.
 UNSAID = {field.name: field.default for field in fields(Job)}
-USUAL_RANK = BESIDE[1]  # of adapters
 STEPS = 4  # options that a repair changes at most
 
 
@@ -252,16 +254,16 @@ def _completed(
     said: dict[str, Any] = {
         name: option.unsaid for name, option in JOB_OPTIONS.items() if asked[name] is None
     }
-    notes = []
+    notes: list[str] = []
     pp = said["pp"] = pipeline_ranks(asked["pp"], asked["layout"])
     if asked["recompute"] is None:
         full = asked["recompute_method"] or asked["recompute_layers"]
         said["recompute"] = (
             "selective" if asked["recompute_modules"] else "full" if full else "none"
         )
-    if asked["lora"] is None and (asked["qlora"] == "on" or asked["lora_targets"]):
-        said["lora"] = int(USUAL_RANK)
-        notes.append(f"--lora is not given: adapters of rank {USUAL_RANK} are assumed")
+    typed = partial(_typed, asked)
+    said |= {other: _number(value) for _, other, value in taken_beside(typed)}
+    notes += notes_beside(typed)
     if asked["attention"] is None:
         old = not devices.gpu_architecture.flash_attention
         said["attention"] = "unfused" if old else "flash"
@@ -283,6 +285,16 @@ def _completed(
         said |= {"layout": write_layout(plain_layout(model, stages)), "virtual": 1}
         notes.append(f"--layout is not given: {said['layout']} is assumed, as {why}")
     return asked | said, tuple(notes)
+
+
+def _typed(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the value of an option as it was given; empty: it is not."""
+    value = asked.get(name)
+    return () if value is None else (f"{value:g}" if isinstance(value, float) else str(value),)
+
+
+def _number(value: str) -> int | str:
+    return int(value) if value.isdigit() else value
 
 
 def pipeline_ranks(pp: int | None, layout: str | None) -> int:

@@ -13,7 +13,7 @@ from ilp_planner.base.files import read_document
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.values import option_size, settings_given, was_typed
-from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.inputs.devices import beyond_memory, memory_within, with_memory
 from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
 
@@ -67,7 +67,8 @@ def read_analysis(ctx: typer.Context, asked: dict[str, Any]) -> Analysis | Judge
     ------
     PlannerError: an unreadable or impossible value, with a repair.
     """
-    from ilp_planner.analysis.devices import devices_of
+    from ilp_planner.analysis.devices import ASSUMED, devices_of
+    from ilp_planner.analysis.fit.system import system_of
 
     source = one_source(ctx, asked)
     spec = cluster_asked(asked)
@@ -80,7 +81,11 @@ def read_analysis(ctx: typer.Context, asked: dict[str, Any]) -> Analysis | Judge
     devices = devices_of(spec, limit)
     devices = replace(devices, notes=(*notes, *devices.notes))
     said = said_job(asked, source, spec, devices)
-    return _analysis(said.job, said.name, said.notes, devices)
+    own = said.arguments.runtime if said.arguments else ""
+    known = spec or find_cluster(ASSUMED)
+    chosen = system_of(said.job, known, own, line=said.arguments is not None)
+    more = (as_typed(chosen.note),) if chosen.note else ()
+    return _analysis(chosen.job, said.name, (*more, *said.notes), devices)
 
 
 def cluster_asked(asked: dict[str, Any]) -> ClusterSpec | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.devices import devices_of
 from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
+from ilp_planner.analysis.fit.system import Chosen, system_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
 from ilp_planner.faces.cli.analyze_sources import (
     cluster_asked,
@@ -26,7 +27,6 @@ from ilp_planner.formats.torchtitan import TOML_RUNTIME, tables_of
 from ilp_planner.inputs.devices import beyond_memory, memory_within, with_memory
 from ilp_planner.job.attention import uses_package
 from ilp_planner.job.shard import eager
-from ilp_planner.settings.values import BY_TRAINER, MOMENTS
 from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
@@ -34,7 +34,7 @@ from ilp_planner.specs.prices import with_prices
 from ilp_planner.specs.training import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import typer
 
@@ -113,20 +113,20 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
     own = said.arguments.runtime if said.arguments else ""
-    trainer = MOMENTS.read(job.settings) in BY_TRAINER or job.settings.tuning.adapters
-    if said.arguments is None or own or trainer or eager(job):
-        from ilp_planner.analysis.fit.judge import runtime_for, runtime_of
-
-        chosen = runtime_of(job, site.cluster, own) if own else runtime_for(job, site.cluster)
-        if not chosen.note:
-            check_options(job)
-            writer: Writer = partial(option_change, asked, devices, job)
+    chosen = system_of(job, site.cluster, own, line=said.arguments is not None)
+    if chosen.note:
+        more = (as_typed(chosen.note),)
+        if said.arguments is None:
             words = "options"
+            writer: Writer = partial(own_option_change, asked, devices, site.cluster, chosen)
         else:
-            more = (as_typed(chosen.note),)
             words = f"keys of {asked[source]}" if own else "settings of the job"
             writer = partial(_fields, said.arguments, chosen.job)
-            job, space, timed = chosen.job, chosen.space, chosen.space is not None
+        job, space, timed = chosen.job, chosen.space, chosen.space is not None
+    elif said.arguments is None:
+        check_options(job)
+        writer = partial(option_change, asked, devices, job)
+        words = "options"
     else:
         # Where a line says it without tensor parallelism, it counts as soon as there is some.
         divided = said.arguments.on("sequence_parallel")
@@ -320,27 +320,74 @@ def option_change(
     ----------
     asked: the parameters of the command. before: the job that they say.
     """
-    from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
-
     launch = _job_change(before, after)
     if launch is None:
         return None
+    now = {name: _value(name, asked[name]) for name in _values(after)}
+    found = _options_from(asked, now, devices, (before, after), lambda job: job)
+    return found or replace(launch, language="Megatron-LM")
+
+
+def own_option_change(
+    asked: dict[str, Any],
+    devices: Devices,
+    cluster: ClusterSpec,
+    chosen: Chosen,
+    after: TrainingJob,
+) -> LineChange:
+    """Return the changes of options from one job to another one of the system that they imply; if
+    no option does, its changed keys.
+
+    Parameters
+    ----------
+    asked: the parameters of the command. chosen: the job that they say, as that system runs it.
+    """
+
+    def as_it_runs(job: TrainingJob) -> TrainingJob:
+        placed = replace(job, devices_per_node=after.devices_per_node)
+        found = system_of(placed, cluster, line=False)
+        if found.space != chosen.space:
+            raise PlanError("another system runs it")
+        return found.job
+
+    jobs = chosen.job, after
+    found = _options_from(asked, _values(chosen.job), devices, jobs, as_it_runs)
+    return found or _fields(None, *jobs)
+
+
+def _options_from(
+    asked: dict[str, Any],
+    now: dict[str, Any],
+    devices: Devices,
+    jobs: tuple[TrainingJob, TrainingJob],
+    runs: Callable[[TrainingJob], TrainingJob],
+) -> LineChange | None:
+    """Return the fewest changes of options between two jobs; None if no options do.
+
+    Parameters
+    ----------
+    now: values of options before the change. runs: a job of options, as its system runs it.
+    """
+    from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
+
+    before, after = jobs
     wanted = _values(after)
     if after.pipeline == before.pipeline:  # said in other words, perhaps
         wanted |= {name: asked[name] for name in ("layout", "virtual")}
-    said = {n: wanted[n] for n in UNSAID if n in wanted and wanted[n] != _value(n, asked[n])}
+        now = now | {name: asked[name] for name in ("layout", "virtual")}
+    said = {n: wanted[n] for n in UNSAID if n in wanted and wanted[n] != now[n]}
     if asked["world_size"] is not None and after.world != before.world:
         said["world_size"] = after.world
 
     def says_it(options: dict[str, Any]) -> bool:
         try:
             again, _, _ = job_of_options(asked | options, devices)
+            return as_said(runs(again)) == as_said(after)
         except PlannerError:
             return False
-        return as_said(again) == as_said(after)
 
     if not says_it(said):
-        return replace(launch, language="Megatron-LM")
+        return None
     for name in (*COMPLETED, *reversed(OPEN)):  # what follows from the others needs no word
         others = {other: value for other, value in said.items() if other != name}
         if name in said and says_it(others):

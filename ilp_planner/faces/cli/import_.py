@@ -136,7 +136,7 @@ def import_megatron(
     only a run would tell. strict: refuse arguments that Megatron-LM does not have. release:
     `megatron`, or `megatron@RELEASE`.
     """
-    from ilp_planner.analysis.fit.judge import Chosen, runtime_for
+    from ilp_planner.analysis.fit.system import system_of
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.captured.reader import read_any_launch
     from ilp_planner.formats.megatron.arguments import job_of_arguments
@@ -145,7 +145,6 @@ def import_megatron(
     from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.releases import core_named, read_for
     from ilp_planner.formats.saved_check import judge_saved
-    from ilp_planner.job.shard import eager
     from ilp_planner.spaces.registry import build_problem
     from ilp_planner.specs.data_sheets import gpu_architecture
 
@@ -167,7 +166,7 @@ def import_megatron(
     )
     carried = carried_of(args)
     job = replace(job, settings=replace(job.settings, carried=carried.words))
-    chosen = runtime_for(job, spec) if eager(job) else Chosen(job)
+    chosen = system_of(job, spec, line=True)
     job = chosen.job
     plan = plan_of_job(job, spec)
     named = ctx.params["model"] if was_typed(ctx, "model") else None

@@ -62,6 +62,8 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     unpriced = [one.gpu for one in ended if math.isnan(wish.price(one.gpu))]
     if 0 < len(unpriced) < len(ended):
         yield "no price", f"not compared by price: {', '.join(unpriced)}"
+    for note in dict.fromkeys(note for one in found for note in one.notes):
+        yield "note", note
     for one in found:
         if one.refused:
             yield one.gpu, one.refused
@@ -249,6 +251,7 @@ def size_object(model: str, wish: Wish, found: Sequence[OnGpu]) -> dict[str, Any
             "repair_s": wish.failures.repair,
         },
         "gpus": [_gpu_object(wish, one) for one in found],
+        "notes": list(dict.fromkeys(note for one in found for note in one.notes)),
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.profiles.analytic_decoder import chain_names
 from ilp_planner.costs.training.iteration import (
@@ -25,6 +26,7 @@ from ilp_planner.costs.training.iteration import (
     megatron_tally,
     stage_times,
     stages_of,
+    started_at_once,
 )
 from ilp_planner.costs.training.job import job_of_groups, node_order
 from ilp_planner.costs.training.network import Network
@@ -257,6 +259,7 @@ class MegatronCosts:
 SENDS = "pipeline communication"
 DATA = "data communication"
 OPTIMISER = "optimiser step"
+HOST = "waits for the host"
 
 
 def communication(family: str) -> str:
@@ -264,24 +267,38 @@ def communication(family: str) -> str:
     return f"{family} communication"
 
 
-def job_seconds(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> dict[str, float]:
+def job_seconds(ranks: RankCosts, plan: GroupPlan, whole: float) -> dict[str, float]:
     """Return seconds of an iteration by name, which add up to its time.
 
     The slowest rank counts with every micro-batch. Its messages to other stages count if both ends
     wait for them, in 1F1B; messages that virtual stages send while they compute show as waiting.
-    Gradients and the optimiser's step are from the slowest rank in both.
+    Gradients and the optimiser's step are from the slowest rank in both. All are as if the host
+    started everything at once; the seconds that it adds have a name of their own.
+
+    Parameters
+    ----------
+    whole: seconds of the iteration.
     """
-    loads = plan.per_rank([stage.time for stage in cost.stages])
+    found = _seconds_at_once(started_at_once(ranks), plan)
+    late = whole - sum(found.values())
+    found[HOST] = late if late > FINE_ROUNDING * whole else 0.0
+    return {name: seconds for name, seconds in found.items() if seconds or name == COMPUTE}
+
+
+def _seconds_at_once(ranks: RankCosts, plan: GroupPlan) -> dict[str, float]:
+    job, stages = ranks.job, stages_of(ranks, ranks.job)
+    cost = iteration_terms(ranks, job, stage_times(ranks, job, stages))
+    loads = plan.per_rank([sum(stage.terms.values()) for stage in stages])
     slowest, count = loads.index(max(loads)), plan.micro_batches
     found = dict.fromkeys((COMPUTE, AGAIN, *map(communication, FAMILIES)), 0.0)
     for number in plan.schedule.stages_of(slowest, plan.ranks):
         stage = plan.stages[number]
-        terms = cost.stages[number].time_terms
+        terms = stages[number].terms
         sent = _messages(ranks, slowest, stage.start, stage.stop, terms[MESSAGES])
         for name, seconds in ({**terms, **sent}).items():
             if name != MESSAGES:
                 found[name] = found.get(name, 0.0) + count * seconds
-    waiting = cost.terms[WAITING]
+    waiting = cost[WAITING]
     blocking = plan.virtual == 1 < plan.ranks
     sends = min(waiting, count * ranks.transfers[slowest]) if blocking else 0.0
     found[SENDS] += sends
@@ -289,9 +306,9 @@ def job_seconds(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> dict[str, 
     step, rings = _synchronisation(ranks, plan)
     found[DATA] += rings
     found[OPTIMISER] = step
-    found[SENDS] += cost.terms[TIED]
-    found[STEP] = cost.terms[STEP]
-    return {name: seconds for name, seconds in found.items() if seconds or name == COMPUTE}
+    found[SENDS] += cost[TIED]
+    found[STEP] = cost[STEP]
+    return found
 
 
 def _messages(ranks: RankCosts, rank: int, start: int, stop: int, total: float) -> dict[str, float]:

@@ -6,6 +6,7 @@ Demands on Megatron's plans that decide nothing in any tried one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.training.iteration import host_share
@@ -16,11 +17,12 @@ from ilp_planner.optimize.search.graph_certificate import at_most
 from ilp_planner.optimize.search.group_search import PartSearch
 from ilp_planner.optimize.search.state import Unlisted
 from ilp_planner.schedule.formulas import DIVIDED
+from ilp_planner.settings.beside import notes_beside
 from ilp_planner.settings.values import CP_COMM, SHARDING
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC, work_bound
 from ilp_planner.spaces.training.costs import MegatronCosts, job_seconds
-from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided, taken_beside
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.graphs import graphs_beside
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.runtime import MEGATRON
@@ -53,11 +55,9 @@ NO_STAGES = "no plan that is tried has virtual stages"
 
 
 def assumed(asked: Constraints) -> Iterator[str]:
-    """Yield a note on every setting that is taken as others need it, where nothing is said of
-    it."""
-    for name, other, value in taken_beside(asked):
-        text = f"{name.replace('_', ' ')} {','.join(getattr(asked, name))}"
-        yield f"{text}: {other.replace('_', ' ')} {value} is assumed, as nothing is said of it"
+    """Yield a note on every setting that is taken as others need it, where nothing is said of it,
+    and on every one that decides nothing without another one."""
+    yield from notes_beside(partial(getattr, asked))
 
 
 def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> Iterator[str]:
@@ -201,8 +201,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def seconds(
         self, problem: Problem[MegatronCosts], plan: Plan[Any], cost: PlanCost
     ) -> Mapping[str, float]:
-        """Return the seconds of an iteration, with messages by purpose."""
-        return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
+        """Return the seconds of an iteration, with messages by purpose and waits for the host."""
+        return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost.iteration_time)
 
     def recomputed_flops(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> float:
         """Return the FLOPs of a sample that the training job recomputes."""

@@ -35,6 +35,9 @@ NUMBER = "2"
 DONE = (0, 6)
 # What an option is about, where it has to be said as well.
 BESIDE = {
+    "--muon-steps": ["--precision", "bf16"],
+    "--muon-tp-mode": ["--precision", "bf16"],
+    "--muon-packing": ["--precision", "bf16"],
     "--cp-comm": ["--cp", NUMBER],
     "--micro-batch-group-size": ["--pp", NUMBER, "--virtual-stages", NUMBER],
     "--fp8-attention": ["--precision", "fp8-delayed"],

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.settings.table import SETTINGS
 from tests import amp_cases
 from tests.faces.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
@@ -151,3 +153,38 @@ def test_threads_that_a_space_has_not_are_noted(
     options = ["solve", *tiny[:4], "--global-batch-size", "16", "--workers", "2", "--space"]
     for space in ("megatron", "groups", "operators"):
         assert "without effect" not in ilp_plan(*options, space).out
+
+
+def test_a_job_of_options_has_what_it_brings(ilp_plan: Command) -> None:
+    """A value without effect is said as well, though it is the usual one."""
+    for row in (row for row in SETTINGS if row.beside):
+        assert row.beside
+        other, brought = row.beside
+        if not row.of_jobs or row.name == "muon_packing":
+            continue
+        for value in row.domain.values[:2]:
+            words = ["qwen3-0.6b", "--gpus", "1xH100", option_of(row.name)]
+            done = ilp_plan("fit", *words, value.replace("+", ","), "--verdict")
+            if "found muon without" in done.err:
+                continue
+            assert done.code in (0, 6), done.err
+            name = row.name.replace("_", " ")
+            usual = value == row.search_of("").values[0]
+            said = "without effect but beside" if usual else f"{other} {brought} is assumed"
+            assert (f"{name} {value.replace('+', ',')}: {said}" in done.out) or (
+                usual and row.choice is not None and not row.choice.rest
+            ), done.out
+
+
+def test_a_remedy_leaves_out_what_decides_nothing(ilp_plan: Command) -> None:
+    """And the command without it runs."""
+    job = ["solve", "qwen3-0.6b", "--gpus", "1xH100", "--global-batch-size", "8"]
+    job += ["--time-limit", "5"]
+    for more in (["--lora", "16"], ["--precision", "fp16"]):
+        done = ilp_plan(*job, *more, "--muon-steps", "10")
+        assert done.code == 3, done.out
+        assert done.err.endswith("; without --muon-steps there are some\n")
+        assert ilp_plan(*job, *more).code == 0
+    for runtime in ("torchtitan", "deepspeed"):
+        done = ilp_plan(*job, "--runtime", runtime, "--muon-steps", "10")
+        assert ", expected none or --runtime megatron" in done.err

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ from ilp_planner.specs import gpus
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.lengths_reader import read_lengths
 from tests.examples import for_each
+from tests.faces.cli.conftest import Done
 
 RUN = ("size", "llama3.2-1b", "--tokens", "20B", "--days", "2", "--global-batch-size", "64")
 ON = (*RUN, "--gpus", "A100-80GB", "--max-gpus", "16")
@@ -225,3 +227,11 @@ def test_the_first_line_the_next_one_and_the_proofs_agree(monkeypatch, price, sw
     proved = " ".join(text for name, text in lines if name == "PROVED SMALLEST")
     assert ("MI300X" in proved) == (not more)
     assert ("4 MI300X" in said.get("NOT PROVED", "")) == bool(more)
+
+
+def test_what_a_setting_brings_is_noted_as_solve_notes_it(ilp_plan: Callable[..., Done]) -> None:
+    words = ["size", "qwen3-0.6b", "--gpus", "H100", "--tokens", "10M", "--days", "1", "--qlora"]
+    words += ["--runtime", "torchtitan", "--global-batch-size", "64", "--time-limit", "5"]
+    note = "qlora on: lora 16 is assumed, as nothing is said of it"
+    assert note in " ".join(ilp_plan(*words).out.split())
+    assert note in json.loads(ilp_plan(*words, "--json").out)["notes"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from ilp_planner.settings.beside import taken_beside
 from ilp_planner.settings.table import SETTINGS
 
 if TYPE_CHECKING:
@@ -36,18 +37,8 @@ def choices(
 
 def with_beside(asked: Constraints) -> Constraints:
     """Return a request with the values that others need beside them, if it says nothing of them."""
-    taken = {name: (value,) for _, name, value in taken_beside(asked)}
+    taken = {name: (value,) for _, name, value in taken_beside(partial(getattr, asked))}
     return asked.with_(**taken) if taken else asked
-
-
-def taken_beside(asked: Constraints) -> Iterator[tuple[str, str, str]]:
-    """Yield settings that need another one beside them of which a request says nothing, each with
-    the other one's name and value."""
-    for row in SETTINGS:
-        if row.beside and {*getattr(asked, row.name)} - {*row.search_of("").values[:1]}:
-            name, value = row.beside
-            if not getattr(asked, name):
-                yield row.name, name, value
 
 
 @lru_cache(maxsize=256)

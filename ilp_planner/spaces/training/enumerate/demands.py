@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import CHOICES, space_with
+from ilp_planner.settings.beside import without
 from ilp_planner.settings.table import BY_NAME
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def check_demands(runtime: Runtime, asked: Constraints) -> None:
         instead = f" or `space={space_with(name, value)}`"
         why = f"; {runtime.title}: {search.remark}" if search.remark else ""
         usual = [one for one in (*search.values, *search.on_request) if one in have]
-        expected = f"`{name}={domain.listed(usual or have)}`" if have else "none"
+        idle = not have or without(name, lambda one: getattr(asked, one))
+        expected = "none" if idle else f"`{name}={domain.listed(usual or have)}`"
         raise UsageError(
             f"`{name}={value}`: found it for {runtime.title}, expected {expected}{instead}{why}"
         )

@@ -12,6 +12,7 @@ from ilp_planner.base.errors import InfeasibleError, PlannerError
 from ilp_planner.costs.training.job import ends_of, plain_layout
 from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
 from ilp_planner.settings.asked_layout import AskedLayout
+from ilp_planner.settings.beside import without
 from ilp_planner.settings.domains import Numbers
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
@@ -291,8 +292,13 @@ def _change(changed: tuple[str, ...], demands: Demands) -> str:
         return sum(_distance(demands.values[name], value) for name, value in pairs), values
 
     nearest = min(found, key=farness)
-    shown = [f"`{name}={value}`" for name, value in zip(changed, nearest, strict=True)]
-    return f"; {' with '.join(shown)} would do"
+    left = {**demands.said, **dict(zip(changed, nearest, strict=True))}
+    idle = [name for name in changed if without(name, lambda one: str(left.get(one, "")).split())]
+    shown = [f"`{name}={left[name]}`" for name in changed if name not in idle]
+    less = f"without {' and '.join(f'`{name}`' for name in idle)}"
+    if not shown:
+        return f"; {less} there are some"
+    return f"; {' with '.join(shown)}{f' {less}' if idle else ''} would do"
 
 
 def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
