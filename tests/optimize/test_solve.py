@@ -35,6 +35,13 @@ def test_other_solvers_prove_the_same(space: str, solver: str) -> None:
 
 @pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "milp"])
 @every_space
+def test_a_search_may_have_all_the_time(space: str, solver: str) -> None:
+    result = solve(problem_in(space), limits=Limits(seconds=math.inf), solver=solver)
+    assert (result.status, result.stopped_by) == (Status.OPTIMAL, Stop.PROOF)
+
+
+@pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "milp"])
+@every_space
 def test_without_time_there_is_a_bound(space: str, solver: str) -> None:
     problem = problem_in(space)
     result = solve(problem, limits=Limits(seconds=0.0), solver=solver)

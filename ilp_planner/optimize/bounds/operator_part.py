@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.base.limits import SECONDS
 from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.exact_stage import side_by_side
 from ilp_planner.optimize.bounds.fewest import FewestBehind
@@ -369,7 +370,7 @@ class OperatorPart:
         fresh = {key: a for key, a in vague.items() if key not in self.stages.exact}
         first = sorted(vague.values(), key=lambda arc: self._doubt(arc, path), reverse=True)
         todo = list(fresh.values()) or first[: self.workers]
-        most = int(seconds * EFFORT_PER_SECOND)
+        most = int(min(seconds, SECONDS) * EFFORT_PER_SECOND)
 
         def one(arc: int) -> None:
             known = self.stages.exact.get(self.key(arc))
