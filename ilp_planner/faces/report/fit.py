@@ -170,7 +170,6 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         yield f"tried   {tried} and {found.pairs:,} with two; {best}"
     if found.changes or found.more_gpus:
         yield f"words   what to add to the {words}, or to change or leave out there"
-    yield from (f"note    {note}" for note in _uncounted(found))
     free = found.free
     if free is not None:
         if free.change is not None:
@@ -200,13 +199,13 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         )
 
 
-def _uncounted(found: Fit) -> Iterator[str]:
-    """Yield what is not counted of changes and is not of the job as it is."""
+def uncounted_notes(found: Fit) -> tuple[str, ...]:
+    """Return what is not counted of changes and is not of the job as it is."""
     more, free = found.more_gpus, found.free and found.free.change
     changes = (*found.changes, *((more,) if more else ()), *((free,) if free else ()))
     told = {*uncounted_in(found.as_is.job.settings)}
     notes = (note for one in changes for note in uncounted_in(one.judged.job.settings))
-    yield from (note for note in dict.fromkeys(notes) if note not in told)
+    return tuple(note for note in dict.fromkeys(notes) if note not in told)
 
 
 def _options(way: TrainedSo) -> Iterator[str]:

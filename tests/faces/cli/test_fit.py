@@ -249,6 +249,15 @@ def test_bad_input(
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("more", [(), ("--verdict",), ("--memory-limit", "20GiB")])
+def test_programs_have_the_notes_of_people(ilp_plan: Command, more: tuple[str, ...]) -> None:
+    """That of a change, the memory of graphs, among them."""
+    job = ("fit", "llama3.2-1b", "--gpus", "8xH100", "--global-batch-size", "64", *more)
+    told = re.findall(r"^note    (.*)", ilp_plan(*job).out, re.MULTILINE)
+    assert json.loads(ilp_plan(*job, "--json").out)["notes"] == told
+    assert ("--verdict" in more) != any("memory of graphs" in note for note in told)
+
+
 def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command) -> None:
     words = ["llama3-8b", "--sequence-length", "2048", "--gpus", "1x4090"]
     done = ilp_plan("fit", *words, "--time-limit", "0.5", "--json")
