@@ -170,15 +170,15 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         yield f"tried   {tried} and {found.pairs:,} with two; {best}"
     if found.changes or found.more_gpus:
         yield f"words   what to add to the {words}, or to change or leave out there"
-    free = found.free
+    free, plan = found.free, f"{found.noun} with all settings free"
     if free is not None:
         if free.change is not None:
             least = f"proved: {format_seconds(free.bound)} at least" if free.bound else "no bound"
-            yield f"free    {least} for any plan with all settings free, among {free.among}"
+            yield f"free    {least} for any {plan}, among {free.among}"
         elif free.impossible:
-            yield f"free    proved: none fits with all settings free, among {free.among}"
+            yield f"free    proved: no {plan} fits, among {free.among}"
         else:
-            yield "free    no plan with all settings free was found in time (--time-limit)"
+            yield f"free    no {plan} was found in time (--time-limit)"
     if found.changes and found.more_gpus is None and not found.as_is.fits:
         yield (
             "GPUs    with nothing else changed it fits on no number of them, up to one sample per "

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.faces.report.fit import signed_percent, uncounted_notes
+from ilp_planner.analysis.fit.system import space_of_runtime
+from ilp_planner.faces.report.fit import _closing, signed_percent, uncounted_notes
 from ilp_planner.settings.job_options import CHOSEN, uncounted_in
+from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.training import Settings
 from tests.examples import for_each
 
@@ -34,6 +36,24 @@ def test_what_is_not_counted_is_noted_of_every_change(place: str, name: str, val
     assert uncounted_notes(found) == (note,)
     found.as_is = changed
     assert uncounted_notes(found) == ()
+
+
+@pytest.mark.parametrize("noun", [space_of_runtime(name).noun for name in RUNTIMES])
+@pytest.mark.parametrize(
+    ("change", "bound", "impossible"),
+    [(None, 0.0, False), (None, 0.0, True), ("some", 0.0, False), ("some", 1.0, False)],
+)
+def test_every_line_on_all_plans_says_of_which_system(
+    noun: str, change: Any, bound: float, impossible: bool
+) -> None:
+    free = SimpleNamespace(change=change, bound=bound, impossible=impossible, among="plans")
+    found: Any = SimpleNamespace(
+        as_is=SimpleNamespace(fits=False), changes=(), more_gpus=None, free=free, otherwise=(),
+        singles=1, pairs=1, enough=None, noun=noun,
+    )  # fmt: skip
+    (line,) = (line for line in _closing(found, "options") if line.startswith("free"))
+    assert f" {noun} with all settings free" in line
+    assert line.count("proved") == (impossible or bound > 0)
 
 
 @for_each(
