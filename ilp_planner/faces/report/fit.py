@@ -28,7 +28,7 @@ from ilp_planner.faces.report.rates import (
 )
 from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
-from ilp_planner.job.verdict import reason
+from ilp_planner.job.verdict import MARGIN, PERCENT, reason
 from ilp_planner.settings.job_options import uncounted_in
 
 if TYPE_CHECKING:
@@ -186,10 +186,14 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         )
     if found.enough is not None:
         memory, gpus = found.enough.memory, found.enough.gpus
-        each = "not found" if memory is None else f"{format_bytes(memory)} on each GPU"
-        number = "not found" if gpus is None else f"{gpus:,} of these GPUs"
-        yield f"enough  memory for some plan on as many GPUs: {each}"
-        yield f"enough  GPUs for some plan: {number}"
+        each = number = "not found"
+        if memory is not None:
+            bare = format_bytes((1 - MARGIN) * memory)
+            each = f"{format_bytes(memory)} on each GPU, {PERCENT} of it to spare; {bare} with none"
+        if gpus is not None:
+            number = f"{gpus:,} of these GPUs, {PERCENT} of their memory to spare"
+        yield f"enough  memory for some {found.noun} on as many GPUs: {each}"
+        yield f"enough  GPUs for some {found.noun}: {number}"
     for way in found.otherwise:
         learns = "the same" if way.learns_the_same else "something else"
         words = " ".join([*_options(way)] or ["the same job"])
