@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
+MOST_ASKED = 48  # letters of constraints that are listed; more are `the constraints`
 AnyCosts = TypeVar("AnyCosts", bound=Costs, covariant=True)
 
 
@@ -64,6 +65,14 @@ class Problem(Generic[AnyCosts]):
     def micro_batch_sizes(self) -> tuple[int, ...]:
         """Samples of a micro-batch over all replicas, ascending."""
         return tuple(sorted(Batches(self.global_batch, b).size for b in self.micro_batches))
+
+    @property
+    def plan_noun(self) -> str:
+        """One of its plans, as `Megatron plan in the search space with pp 1`."""
+        asked = self.constraints.describe()
+        if len(asked) > MOST_ASKED:
+            asked = "the constraints"
+        return f"{self.space.noun} in the search space{asked and f' with {asked}'}"
 
     @cached_property
     def node_numbers(self) -> list[int]:

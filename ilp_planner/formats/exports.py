@@ -35,7 +35,8 @@ class Export(NamedTuple):
     the system is not asked for by one. tunes: it trains parts of a model alone. sees: it
     has models with encoders.
     batchings: how it can make samples of documents (`specs.lengths.BATCHINGS`). cores: releases of
-    Megatron-Core that the same files may be asked for, held against its arguments. Functions of
+    Megatron-Core that the same files may be asked for, held against its arguments. below: the
+    systems whose code trains or divides what replicas share, if they are others. Functions of
     `SCHEDULERS` take a `NodeRun` in place of a job."""
 
     function: str
@@ -46,6 +47,7 @@ class Export(NamedTuple):
     sees: bool = False
     batchings: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
 
 
 # System -> its releases, the newest first. Megatron-LM is usually not asked for by a release.
@@ -84,6 +86,7 @@ EXPORTS = {
             "plan's mesh: Llama without pipelines",
             "the tables of `torchtitan@0.2.2`; the experiment's source, read",
             "torchtitan 0.2.2",
+            below=("torchtitan",),
         )
     },
     "deepspeed": {
@@ -101,6 +104,7 @@ EXPORTS = {
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
             tunes=True,
             batchings=(PACKED, JOINED, LONGEST, FULL),
+            below=("megatron",),
         )
     },
     "swift": {
@@ -111,6 +115,7 @@ EXPORTS = {
             tunes=True,
             sees=True,
             batchings=(PACKED, LONGEST, GROUPED),
+            below=("megatron",),
         )
     },
     "peft": {
@@ -121,6 +126,7 @@ EXPORTS = {
             "PEFT 0.21.2 makes the adapters, the Trainer of transformers 5.23 takes a step",
             tunes=True,
             batchings=(JOINED, LONGEST, GROUPED, FULL),
+            below=("torchtitan", "deepspeed"),
         )
     },
 }
@@ -317,20 +323,33 @@ def _limit(runtime: Runtime, job: TrainingJob) -> str:
     return next((f"{key}: found {has}, but {limit}" for on, key, has, limit in limits if on), "")
 
 
+def takers(job: TrainingJob, expected: Expected, own: str = "") -> Iterator[str]:
+    """Yield the exports that take a job as it is: its own system first, then those that have the
+    code of that one below them, then the others; both in the order of `EXPORTS`.
+
+    own: one of `RUNTIMES`; empty: of no system.
+    """
+    system = own.partition("@")[0]
+    rows = {
+        str(Runtime(name, release)) if len(releases) > 1 else name: row
+        for name, releases in EXPORTS.items()
+        for release, row in releases.items()
+    }
+    order = (own, *sorted(rows, key=lambda name: system not in rows[name].below)) if own else rows
+    for name in dict.fromkeys(order):
+        runtime = runtime_of(name)
+        try:
+            if not _limit(runtime, job):
+                _function(export_row(runtime).function)(job, "run", expected)
+                yield name
+        except PlannerError:
+            continue
+
+
 def _takers(job: TrainingJob) -> str:
     """Return the exports that take a job as it is, in words."""
-    found = []
-    for system, rows in EXPORTS.items():
-        for release, row in rows.items():
-            runtime = Runtime(system, release)
-            try:
-                if not _limit(runtime, job):
-                    _function(row.function)(job, "run", Expected())
-                    found.append(f"`{runtime if len(rows) > 1 else system}`")
-            except PlannerError:
-                continue
-    if found:
-        return f"{' or '.join(found)} writes it"
+    if found := " or ".join(f"`{name}`" for name in takers(job, Expected())):
+        return f"{found} writes it"
     return "no other export takes this plan; `ilp-plan evaluate` and `ilp-plan show` take it"
 
 

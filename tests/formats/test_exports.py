@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.formats.exports import EXPORTS, Runtime, refusal_of
+from ilp_planner.formats.exported import Expected
+from ilp_planner.formats.exports import EXPORTS, Runtime, export_row, refusal_of, runtime_of, takers
 from ilp_planner.settings.values import BY_TRAINER, MOMENTS
+from ilp_planner.spaces.registry import RUNTIMES as OWN
 from ilp_planner.specs.lengths import BATCHINGS, Lengths
 from ilp_planner.specs.training import LIGER, TrainingJob
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning
@@ -65,3 +67,26 @@ def test_refusals_name_the_exports_that_take_this_very_plan(name: str) -> None:
     for text in told:
         assert {*re.findall(r"`([\w@.]+)`", text)} == takes
     assert told  # each job is beyond a row of the table
+
+
+@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("name", JOBS)
+def test_the_first_export_is_of_the_own_system_or_of_one_on_top_of_it(name: str, own: str) -> None:
+    job, system = JOBS[name], own.partition("@")[0]
+    every = [*takers(job, Expected())]
+    found = [*takers(job, Expected(), own)]
+    assert {*map(runtime_of, found)} == {*map(runtime_of, every)}
+    assert (own == found[0]) == (not refusal_of(runtime_of(own), job)) if found else not every
+    near = [system in export_row(runtime_of(one)).below for one in found if one != own]
+    assert near == sorted(near, reverse=True)
+    for kind in (True, False):  # as in the table, else
+        alike = [one for one in found if one != own]
+        alike = [one for one in alike if (system in export_row(runtime_of(one)).below) == kind]
+        assert alike == [one for one in every if one in alike]
+
+
+def test_systems_below_are_systems() -> None:
+    below = [(name, one) for name, rows in EXPORTS.items() for row in rows.values()
+             for one in row.below]  # fmt: skip
+    assert below
+    assert all(one in EXPORTS and one != name for name, one in below)

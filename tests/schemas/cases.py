@@ -108,6 +108,7 @@ doctor steps.csv --model llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --
 doctor trace.json --model llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --time-limit 0
 size llama3.2-1b --tokens 1e9 --days 1 --gpus A100-80GB --price 2 --global-batch-size 64 --max-gpus 16
 size llama3.2-1b --tokens 1e12 --days 1 --gpus A100-80GB,V100-16GB --max-gpus 8 --mtbf none --time-limit 2
+size llama3.2-1b --tokens 1e9 --days 1 --gpus A100-80GB --global-batch-size 64 --max-gpus 8 --lora-dropout 0.1
 tune llama.json --ask --folder asked
 tune llama.json --run cat<tune.log;true<{{script}} --folder tuned --time-limit 60
 profile check bad.csv

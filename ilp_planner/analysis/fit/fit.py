@@ -396,7 +396,8 @@ class Fit:
     pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with nothing else
     changed, or, if no change fits on the same GPUs, with at most one setting besides; None if there
     are none or it fits. free: the fastest plan with all settings free, if no pair fits. enough:
-    memory or GPUs that suffice, if nothing fits; otherwise: ways to train that fit, likewise.
+    memory or GPUs that suffice, if nothing fits; otherwise: ways to train that fit, likewise. noun:
+    for people, of a plan of the training system that the job is judged by.
     """
 
     as_is: Judged
@@ -407,6 +408,7 @@ class Fit:
     free: AllFree | None = None
     enough: Enough | None = None
     otherwise: tuple[TrainedSo, ...] = ()
+    noun: str = "plan"
 
 
 def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
@@ -457,4 +459,5 @@ def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
         free=free,
         enough=enough(judge, seconds) if none else None,
         otherwise=tuple(trained_otherwise(judge)) if none else (),
+        noun=judge.space.noun,
     )

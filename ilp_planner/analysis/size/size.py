@@ -91,7 +91,7 @@ class Sized(NamedTuple):
     are not if there is none. cheapest_most: nodes of the largest cluster that the cheapest is of.
     cheapest_bound: that no cluster up to it costs less than; gap: relative to it. parts: numbers of
     GPUs below a node that were asked about; parts_open: those below the smallest that are not ruled
-    out. among: the constraints of all plans, in words; empty: none, or a cluster ends in time.
+    out. noun: for people, of one of the plans.
     """
 
     smallest: Choice | None
@@ -103,7 +103,7 @@ class Sized(NamedTuple):
     cheapest_bound: float = math.nan
     parts: tuple[int, ...] = ()
     parts_open: tuple[int, ...] = ()
-    among: str = ""
+    noun: str = "plan"
 
     @property
     def gap(self) -> float:
@@ -218,9 +218,8 @@ class _Search:
             still = [one for one in self.sets if not self.ruled_out(one)]
             least = min((self.cost(one, one.bound) for one in still), default=math.inf)
             most = len(self.sets)
-            among = self.problem.constraints.describe()
-            open_ = self.numbers(still)
-            return Sized(None, None, most, self.size, open_, most, least, among=among)
+            noun, open_ = self.problem.plan_noun, self.numbers(still)
+            return Sized(None, None, most, self.size, open_, most, least, noun=noun)
         most = min(len(self.sets), WIDER * len(small.nodes.nodes))
         wide = [one for one in self.sets if len(one.nodes.nodes) <= most]
         self.close_dearer(wide)
@@ -236,6 +235,7 @@ class _Search:
             self.numbers(self.smaller(small)),
             most,
             min(min(bounds), self.cost(best, best.seconds)),
+            noun=self.problem.plan_noun,
         )
 
     def numbers(self, sets: Iterable[SetSearch]) -> tuple[int, ...]:

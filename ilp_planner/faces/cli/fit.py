@@ -1,7 +1,7 @@
 """`ilp-plan fit`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,6 +62,7 @@ def fit(
         changes_object,
         note_lines,
         time_lines,
+        uncounted_notes,
         verdict_lines,
         verdict_object,
     )
@@ -78,21 +79,23 @@ def fit(
         judge.check(asked.job)
     as_is = asked.needs()
     width, styled = output_width()
-    about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)
+    about: dict[str, Any] = {}
+    notes = asked.notes
     if not as_json:
         echo(printable_lines(verdict_lines(as_is, width=width, styled=styled)))
     if judge and not verdict:
         from ilp_planner.analysis.fit.fit import fit as fit_job
 
         found = fit_job(judge, asked.writer, time_limit)
-        about |= changes_object(found, run_tokens)
+        about = changes_object(found, run_tokens)
+        notes += uncounted_notes(found)
         if not as_json:
             echo("\n".join(time_lines(found.as_is, run_tokens, width=width)))
             lines = change_lines(found, words=asked.words, top=top, width=width)
             echo("\n".join(lines))
     if as_json:
-        print_json(about)
-    elif asked.notes:
-        echo("\n".join(note_lines(asked.notes, width=width)))
+        print_json(verdict_object(as_is, name=asked.model.name, notes=notes) | about)
+    elif notes:
+        echo("\n".join(note_lines(notes, width=width)))
     if as_is.verdict is Verdict.MAY_NOT_FIT:
         raise typer.Exit(EXIT_CODE)

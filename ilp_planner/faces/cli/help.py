@@ -11,20 +11,24 @@ import re
 import textwrap
 from difflib import get_close_matches
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.library import known_names
 from ilp_planner.inputs.table import PEERS
 from ilp_planner.settings.domains import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 HELP = ["-h", "--help"]
 LONG = 400  # letters of a command's first sentence, which is shown whole
 ALIKE = 0.75  # of a mistyped value and the right one, by difflib
+PLACE = re.compile(r"[./]|^[0-9]+x")  # in a path, a name at Hugging Face, or a number of GPUs
 COLUMN = 26  # where the texts of a section begin at most; a longer name has a line of its own
 # The sections of options beside those of the table of inputs; the last ones come last.
 CONSTRAINTS = "Constraints"
@@ -206,7 +210,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Write the values out that options said alone have: `--qlora` is `--qlora on`."""
-        return list(super().parse_args(ctx, [*with_values(args)]))
+        has = {option for one in self.params for option in one.opts}
+        return list(super().parse_args(ctx, [*with_values(args, has)]))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
@@ -219,21 +224,42 @@ class Group(TyperGroup):
     format_help = Command.format_help
 
 
-def with_values(args: Sequence[str]) -> Iterator[str]:
-    """Yield words, and behind an option of a setting that no value follows the row's own."""
+def with_values(args: Sequence[str], has: Collection[str]) -> Iterator[str]:
+    """Yield words, and behind an option of a setting that no value follows the row's own.
+
+    has: the options of the command.
+
+    Raises
+    ------
+    UsageError: a word behind such an option is none of its values, and names nothing else.
+    """
     from ilp_planner.settings.table import SETTINGS
 
     rows = {f"--{row.name.replace('_', '-')}": row for row in SETTINGS if row.alone}
     after = args.index("--") if "--" in args else len(args)
-    for word, following in zip_longest(args, args[1:], fillvalue=""):
+    for word, following in zip_longest(args[:after], args[1:after], fillvalue=""):
         yield word
-        row = rows.get(word) if after > 0 else None
-        after -= 1
-        if row and not any(
+        row = rows.get(word) if word in has else None
+        if row is None or any(
             get_close_matches(one, (*row.domain.values, BOTH), 1, ALIKE)
             for one in following.split(",")
         ):
-            yield row.alone
+            continue
+        if following and not following.startswith("-") and not _names_something(following):
+            raise UsageError(
+                f"{word}: found {following!r}, expected {' or '.join(row.domain.values)}, or no "
+                f"value, which is {row.alone}"
+            )
+        yield row.alone
+    yield from args[after:]
+
+
+def _names_something(word: str) -> bool:
+    """Tell whether a word can be an argument of a command: a file, GPUs, a model or a cluster."""
+    if PLACE.search(word) or Path(word).exists():
+        return True
+    known = (*known_names("models"), *known_names("clusters"))
+    return bool(get_close_matches(word.lower(), known, 1))
 
 
 def help_text(command: Any, ctx: Any, width: int) -> str:

@@ -219,15 +219,25 @@ def _text_of(error: Any) -> str:
 
 
 def _in_other_words(error: Any) -> str:
-    """Return what is said of an unknown option that is a word of a training system; empty: it is
-    none, or the command has no option for it."""
+    """Return what is said of an unknown option that another command has, or that is a word of a
+    training system; empty: it is neither, or the command has no option for it."""
+    from ilp_planner.faces.cli.elsewhere import elsewhere, instead_of
     from ilp_planner.faces.cli.foreign import own_option
 
     word, command = error.option_name, getattr(error.ctx, "command", None)
-    has = {option for one in getattr(command, "params", ()) for option in one.opts}
+    has = options_of(command)
     own, system = own_option(word, has)
-    whose = f"a word of {system}" if system else "no option"
-    return f"{word}: found {whose}, expected {own}" if own else ""
+    if own and not instead_of(word, has):
+        whose = f"a word of {system}" if system else "no option"
+        return f"{word}: found {whose}, expected {own}"
+    every = command_line(()).commands
+    others = [name for name in COMMANDS if word in options_of(every[name])]
+    return elsewhere(word, getattr(error.ctx, "command_path", "ilp-plan"), has, others)
+
+
+def options_of(command: Any) -> set[str]:
+    """Return the options of a command, of Click."""
+    return {option for one in getattr(command, "params", ()) for option in one.opts}
 
 
 def _fail(error: BaseException, message: str, code: int) -> int:

@@ -303,20 +303,17 @@ def _trains(problem: Problem[Any]) -> bool:
 
 
 def runtime_for(problem: Problem[Any], plan: AnyPlan) -> str:
-    """Return the training system that a plan is for and can be written for: that of its space, or
-    PEFT with the Trainer; empty: none."""
-    from ilp_planner.formats.exports import EXPORTS, Target, expected_of, export_job, runtime_of
+    """Return the export that a plan is named for: the first that takes it, of its own system if
+    that one does; empty: none."""
+    from ilp_planner.formats.exports import EXPORTS, Target, expected_of, takers
     from ilp_planner.formats.megatron.plan import job_of_plan
 
     own = problem.space.name
     if problem.spec is None or own.partition("@")[0] not in EXPORTS:
         return ""
-    for name in (own, "peft"):
-        try:
-            job = job_of_plan(plan, problem.spec, problem.cluster)
-            expected = expected_of(plan, job, Target(problem.spec, problem.cluster))
-            export_job(runtime_of(name), job, "run", expected)
-        except PlanError:
-            continue
-        return name
-    return ""
+    try:
+        job = job_of_plan(plan, problem.spec, problem.cluster)
+        expected = expected_of(plan, job, Target(problem.spec, problem.cluster))
+    except PlanError:
+        return ""
+    return next(takers(job, expected, own), "")

@@ -28,7 +28,7 @@ from ilp_planner.faces.report.rates import (
 )
 from ilp_planner.faces.report.tables import Table
 from ilp_planner.faces.schemas import headed
-from ilp_planner.job.verdict import reason
+from ilp_planner.job.verdict import MARGIN, PERCENT, reason
 from ilp_planner.settings.job_options import uncounted_in
 
 if TYPE_CHECKING:
@@ -170,16 +170,15 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         yield f"tried   {tried} and {found.pairs:,} with two; {best}"
     if found.changes or found.more_gpus:
         yield f"words   what to add to the {words}, or to change or leave out there"
-    yield from (f"note    {note}" for note in _uncounted(found))
-    free = found.free
+    free, plan = found.free, f"{found.noun} with all settings free"
     if free is not None:
         if free.change is not None:
             least = f"proved: {format_seconds(free.bound)} at least" if free.bound else "no bound"
-            yield f"free    {least} for any plan with all settings free, among {free.among}"
+            yield f"free    {least} for any {plan}, among {free.among}"
         elif free.impossible:
-            yield f"free    proved: none fits with all settings free, among {free.among}"
+            yield f"free    proved: no {plan} fits, among {free.among}"
         else:
-            yield "free    no plan with all settings free was found in time (--time-limit)"
+            yield f"free    no {plan} was found in time (--time-limit)"
     if found.changes and found.more_gpus is None and not found.as_is.fits:
         yield (
             "GPUs    with nothing else changed it fits on no number of them, up to one sample per "
@@ -187,10 +186,14 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         )
     if found.enough is not None:
         memory, gpus = found.enough.memory, found.enough.gpus
-        each = "not found" if memory is None else f"{format_bytes(memory)} on each GPU"
-        number = "not found" if gpus is None else f"{gpus:,} of these GPUs"
-        yield f"enough  memory for some plan on as many GPUs: {each}"
-        yield f"enough  GPUs for some plan: {number}"
+        each = number = "not found"
+        if memory is not None:
+            bare = format_bytes((1 - MARGIN) * memory)
+            each = f"{format_bytes(memory)} on each GPU, {PERCENT} of it to spare; {bare} with none"
+        if gpus is not None:
+            number = f"{gpus:,} of these GPUs, {PERCENT} of their memory to spare"
+        yield f"enough  memory for some {found.noun} on as many GPUs: {each}"
+        yield f"enough  GPUs for some {found.noun}: {number}"
     for way in found.otherwise:
         learns = "the same" if way.learns_the_same else "something else"
         words = " ".join([*_options(way)] or ["the same job"])
@@ -200,13 +203,13 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         )
 
 
-def _uncounted(found: Fit) -> Iterator[str]:
-    """Yield what is not counted of changes and is not of the job as it is."""
+def uncounted_notes(found: Fit) -> tuple[str, ...]:
+    """Return what is not counted of changes and is not of the job as it is."""
     more, free = found.more_gpus, found.free and found.free.change
     changes = (*found.changes, *((more,) if more else ()), *((free,) if free else ()))
     told = {*uncounted_in(found.as_is.job.settings)}
     notes = (note for one in changes for note in uncounted_in(one.judged.job.settings))
-    yield from (note for note in dict.fromkeys(notes) if note not in told)
+    return tuple(note for note in dict.fromkeys(notes) if note not in told)
 
 
 def _options(way: TrainedSo) -> Iterator[str]:

@@ -119,7 +119,7 @@ def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
             text = f"{gpus}: {number_ranges(left)} GPUs, part of a node, are not ruled out"
         else:
             continue
-        yield "NOT PROVED", f"{text}; --time-limit gives more time"
+        yield "NOT PROVED", f"{text} for a {_sized(one).noun}; --time-limit gives more time"
 
 
 def _fewer(one: OnGpu) -> str:
@@ -149,14 +149,13 @@ def _none(found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
             left = _open_text(one.found.open)
             yield (
                 "NOT FOUND",
-                f"{one.gpu}: no plan ends within {limit}; {left} not ruled out; --time-limit gives "
-                "more time",
+                f"{one.gpu}: no {one.found.noun} was found that ends within {limit}; {left} not "
+                "ruled out; --time-limit gives more time",
             )
         else:
             yield (
                 "PROVED IMPOSSIBLE",
-                f"no cluster of up to {most:,} {one.gpu} ends within {limit}"
-                f"{f', with {one.found.among}' * bool(one.found.among)}",
+                f"no {one.found.noun} on a cluster of up to {most:,} {one.gpu} ends within {limit}",
             )
 
 

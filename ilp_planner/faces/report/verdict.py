@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
-MOST_ASKED = 48  # letters of constraints that a verdict lists; more are `as constrained`
 
 
 class Verdict(NamedTuple):
@@ -168,13 +167,7 @@ def searched_set(problem: Problem[Any], aim: Aim | None = None, *, nodes: str = 
     else:
         count = problem.cluster.node_count
         where = f"on {all_nodes(count)}" if count > 1 else "on this node"
-    asked = problem.constraints.describe()
-    if len(asked) > MOST_ASKED:
-        asked = "the constraints"
-    return (
-        f"{problem.space.noun} in the search space{f' with {asked}' if asked else ''} "
-        f"{where}{budget}"
-    )
+    return f"{problem.plan_noun} {where}{budget}"
 
 
 def all_nodes(count: int) -> str:

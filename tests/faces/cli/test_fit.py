@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.job.verdict import MARGIN
 from ilp_planner.optimize.solvers.base import PREFER_PLAIN
 from tests.faces.cli.conftest import Done
 
@@ -92,10 +93,28 @@ def test_where_nothing_fits(ilp_plan: Command, script: Path) -> None:
     done = ilp_plan("fit", script, *A100, *FEW)
     assert done.code == 0, done.err
     assert "with two; none fits" in done.out
-    assert "free    proved: none fits with all settings free, among plans with" in done.out
-    enough = re.search(r"^enough  memory .*: (\S+ GiB) on each GPU$", done.out, re.MULTILINE)
+    assert re.search(
+        "^free    proved: no Megatron plan with all settings free fits, among ", done.out, re.M
+    )
+    memory = r"(\S+) GiB on each GPU, 5 % of it to spare; (\S+) GiB with none$"
+    enough = re.search(rf"^enough  memory for some Megatron plan .*: {memory}", done.out, re.M)
     assert enough
-    assert re.search(r"^enough  GPUs for some plan: ", done.out, re.MULTILINE)
+    spared, bare = map(float, enough.groups())
+    assert bare == pytest.approx((1 - MARGIN) * spared, abs=0.01)
+    assert re.search(
+        r"^enough  GPUs for some Megatron plan: \d+ of these GPUs, 5 % of", done.out, re.M
+    )
+
+
+def test_memory_that_would_do_is_one_number_in_fit_and_solve(ilp_plan: Command) -> None:
+    """Both say whether some of it is to spare."""
+    job = ("llama3.1-8b", "--gpus", "1xRTX4090", "--global-batch-size", "8")
+    none = re.search(
+        r"(\S+ GiB) on each RTX-4090 would do, .* more, with none to spare",
+        " ".join(ilp_plan("solve", *job).out.split()),
+    )
+    assert none
+    assert f"5 % of it to spare; {none[1]} with none" in ilp_plan("fit", *job, *FEW[2:]).out
 
 
 @pytest.mark.slow
@@ -247,6 +266,15 @@ def test_bad_input(
     assert (done.code, done.out) == (code, ""), done.err
     assert error in done.err
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--verdict",), ("--memory-limit", "20GiB")])
+def test_programs_have_the_notes_of_people(ilp_plan: Command, more: tuple[str, ...]) -> None:
+    """That of a change, the memory of graphs, among them."""
+    job = ("fit", "llama3.2-1b", "--gpus", "8xH100", "--global-batch-size", "64", *more)
+    told = re.findall(r"^note    (.*)", ilp_plan(*job).out, re.MULTILINE)
+    assert json.loads(ilp_plan(*job, "--json").out)["notes"] == told
+    assert ("--verdict" in more) != any("memory of graphs" in note for note in told)
 
 
 def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command) -> None:

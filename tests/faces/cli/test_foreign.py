@@ -92,11 +92,28 @@ def test_an_option_said_alone_has_the_value_of_its_row(command: str, row: Settin
     option = option_of(row.name)
     assert option in ALL[command]
     assert row.alone in row.domain.values
-    for more in ([], ["--tp", "2"], ["llama3.2-1b"]):
-        assert [*with_values([option, *more])] == [option, row.alone, *more]
+    positions = ["llama3.2-1b", "lama3-8b", "mistralai/Nemo", "run.sh", "8xH100", "a100-4x8"]
+    for more in ([], ["--tp", "2"], ["-h"], *([one] for one in positions)):
+        assert [*with_values([option, *more], ALL[command])] == [option, row.alone, *more]
     for value in (*row.domain.values, ",".join(row.domain.values), "both", f"{row.alone}x"):
-        assert [*with_values([option, value])] == [option, value]
-    assert [*with_values(["--", option])] == ["--", option]  # of a launch script
+        assert [*with_values([option, value], ALL[command])] == [option, value]
+    for kept in (["--", option], ["--", option, "maybe"]):  # of a launch script
+        assert [*with_values(kept, ALL[command])] == kept
+    assert [*with_values([option, "maybe"], ())] == [option, "maybe"]  # of another program
+
+
+@pytest.mark.parametrize("row", ALONE, ids=lambda row: row.name)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_word_behind_an_option_that_is_no_value_is_said(
+    ilp_plan: Command, command: str, row: Setting
+) -> None:
+    option = option_of(row.name)
+    expected = f"expected {' or '.join(row.domain.values)}, or no value, which is {row.alone}\n"
+    for word in ("maybe", "1", "nf4", "True", "some,more"):
+        for args in (("llama3-8b", option, word), (option, word, "llama3-8b"), (option, word)):
+            done = ilp_plan(command, *args)
+            assert (done.code, done.out) == (2, "")
+            assert done.err == f"ilp-plan: {option}: found {word!r}, {expected}"
 
 
 def test_settings_that_are_on_or_off_may_be_said_alone() -> None:

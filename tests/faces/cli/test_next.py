@@ -30,6 +30,8 @@ ASKED = {
     "torchtitan": (*GPUS, "--runtime", "torchtitan"),
     "torchtitan@0.2.2": (*GPUS, "--runtime", "torchtitan@0.2.2"),
     "deepspeed": (*SMALL, "--runtime", "deepspeed"),
+    "adapters": (*GPUS, "--lora", "8"),
+    "adapters, 4 bits": (*GPUS, "--runtime", "torchtitan", "--qlora"),
     "price": ("decoder.toml", "room.toml", "--objective", "price", "--global-batch-size", "8"),
     "both": ("decoder.toml", "room.toml", "--objective", "both", "--global-batch-size", "8"),
     "a file with spaces": (*SMALL, "--runtime", "megatron", "--output", "a plan.json"),
@@ -86,3 +88,23 @@ def test_a_model_that_fits_nowhere_leads_to_what_else_could_be_trained(
     assert hint in ilp_plan("solve", *job).out
     assert hint not in ilp_plan("solve", *job, "--lora", "64", "--memory-limit", "8GiB").out
     assert "--lora 16" in ilp_plan("fit", *job[:3], "--time-limit", "0.1").out
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ((), "megatron"),
+        (("--lora", "8"), "nemo"),
+        (("--lora", "8", "--runtime", "deepspeed"), "peft"),
+        (("--freeze", "embedding", "--tp", "2"), ""),
+        (("--runtime", "torchtitan@0.2.2"), "torchtitan@0.2.2"),
+    ],
+)
+def test_the_export_that_is_named_takes_the_plan(
+    ilp_plan: Callable[..., Done], more: tuple[str, ...], named: str
+) -> None:
+    done = ilp_plan("solve", *GPUS, *more, "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert [word for line in next_of(done.out) for word in line if line[1] == "export"][3:5] == (
+        ["--to", named] if named else []
+    )

@@ -56,20 +56,27 @@ def test_kinds_that_cannot_train_it_say_why(ilp_plan):
 
 
 @pytest.mark.parametrize(
-    ("asked", "among"), [("glm5.2", ""), ("llama3.2-1b", ""), ("llama3.2-1b --pp 1", ", with pp 1")]
+    ("asked", "among"),
+    [
+        ("glm5.2", "Megatron plan in the search space"),
+        ("llama3.2-1b", "Megatron plan in the search space"),
+        ("llama3.2-1b --pp 1", "Megatron plan in the search space with pp 1"),
+        ("llama3.2-1b --runtime torchtitan", "torchtitan plan in the search space"),
+        ("llama3.2-1b --runtime deepspeed", "DeepSpeed plan in the search space"),
+    ],
 )
 def test_what_is_impossible_is_said_of_the_plans_of_the_set(ilp_plan, asked, among):
     ask = "--days", "0.01", "--gpus", "H100", "--max-gpus", "8"
     done = ilp_plan("size", *asked.split(), *RUN[2:4], *ask)
     first, *_ = done.out.splitlines()
-    assert re.match(rf"PROVED IMPOSSIBLE .* hours{among}$", first), first
+    assert re.match(rf"PROVED IMPOSSIBLE +no {among} on a cluster of up to 8 ", first), first
 
 
 def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
     done = ilp_plan(*ON, "--days", "0.01")
     assert done.code == 0
     assert done.out.startswith("PROVED IMPOSSIBLE")
-    assert "no cluster of up to 16 A100-80GB" in done.out
+    assert "on a cluster of up to 16 A100-80GB" in done.out
 
 
 @for_each(
@@ -140,11 +147,13 @@ def test_prices_in_the_order_of_the_kinds():
 
 def test_numbers_that_were_not_ruled_out_are_named():
     wish = wish_of(1e9, 1.0, "H100")
-    found = [OnGpu("H100-80GB", Sized(None, None, 40, 8, (3, 4, 5, 9)), 10, 4, 2048)]
+    sized = Sized(None, None, 40, 8, (3, 4, 5, 9), noun="torchtitan plan")
+    found = [OnGpu("H100-80GB", sized, 10, 4, 2048)]
     said = dict(size_lines("m", wish, found))
     assert said["NOT FOUND"].endswith(
         "3-5, 9 nodes are not ruled out; --time-limit gives more time"
     )
+    assert "no torchtitan plan was found" in said["NOT FOUND"]
     assert "Llama 3" in failures_text(wish)
 
 
@@ -154,7 +163,7 @@ def test_kinds_on_which_no_cluster_ends_in_time_are_named_beside_others(ilp_plan
         "--price", "H100=2",
     )  # fmt: skip
     assert said.out.startswith("8 x H100-80GB")
-    assert "PROVED IMPOSSIBLE  no cluster of up to 8 A100-80GB ends within 4.8 hours" in said.out
+    assert "on a cluster of up to 8 A100-80GB ends within 4.8 hours" in said.out
 
 
 def test_days_and_hours_are_not_mixed(ilp_plan):
@@ -227,6 +236,7 @@ def test_the_first_line_the_next_one_and_the_proofs_agree(monkeypatch, price, sw
     proved = " ".join(text for name, text in lines if name == "PROVED SMALLEST")
     assert ("MI300X" in proved) == (not more)
     assert ("4 MI300X" in said.get("NOT PROVED", "")) == bool(more)
+    assert ("not ruled out for a plan;" in said.get("NOT PROVED", "")) == bool(more)
 
 
 def test_what_a_setting_brings_is_noted_as_solve_notes_it(ilp_plan: Callable[..., Done]) -> None:

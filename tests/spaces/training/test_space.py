@@ -187,5 +187,5 @@ def test_where_nothing_fits_it_is_said_how_much_would_do() -> None:
     said = problem.space.explain(begun(problem))
     assert said.startswith("in every plan some device would need more memory than it has (a100 16")
     assert re.search(
-        r"\(a100 16\.00 MiB\); [\d.]+ MiB on each a100 would do, [\d.]+ MiB more", said
+        r"\(a100 16\.00 MiB\); [\d.]+ MiB on each a100 would do, [\d.]+ MiB more, with none", said
     )

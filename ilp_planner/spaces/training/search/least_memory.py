@@ -45,7 +45,7 @@ def more(problem: Problem[MegatronCosts]) -> str:
         return in_the_way(problem)
     return (
         f"; {format_bytes(limit * least)} on each {name} would do, "
-        f"{format_bytes(limit * (least - 1))} more{in_the_way(problem)}"
+        f"{format_bytes(limit * (least - 1))} more, with none to spare{in_the_way(problem)}"
     )
 
 

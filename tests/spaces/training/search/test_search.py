@@ -495,7 +495,9 @@ def measured_links(rng):
 def test_too_little_memory_is_told_with_what_would_do(options):
     problem = small_problem(batch=4, memory_limit=1.1 * GIB, **options)
     text = problem.space.explain(problem.space.begin(problem, Task(Limits(), "auto")))
-    found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
+    found = re.search(
+        r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more, with none to spare$", text
+    )
     assert found is not None, text
     limit = float(found[1]) * GIB
     assert solve(small_problem(batch=4, memory_limit=limit, **options)).plan is not None
