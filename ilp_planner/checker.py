@@ -33,6 +33,7 @@ from math import gcd, isqrt, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
+SCHEMA, OF_FILE = "ilp-planner plan", 8  # of the whole file and its version
 VERSION, OF_JOBS = 1, 2  # of the format: of plans of operators, of training jobs
 OF_LAYERS = 2  # of plans of whole layers
 MIB = 1 << 20
@@ -2502,6 +2503,16 @@ class Jobs:
             raise RefusedError(f"forms: choice {choice} with degrees {form or 'of 1'}: missing")
         return self.forms[choice, form]
 
+    def said(self, choice):
+        """Return the settings of the first choice, or how another one's differ from these."""
+        found, every = {}, self.layers.settings
+        for (one, form), number in self.forms.items():
+            own, first = vars(every[number]), vars(every[self.forms.get((0, form), 0)])
+            for key in own.keys() - {"own", "place", "level", "w"} if one == choice else ():
+                if own[key] != first[key] or (choice == 0 and isinstance(own[key], str)):
+                    found[key, own[key]] = f"{key} {own[key]}"
+        return ", ".join(found[key] for key in sorted(found, key=str)) or "none but the first"
+
 
 def agree_settings(settings, forms, space):
     """Refuse settings of a choice that are not what the runtime makes of it with degrees: what
@@ -2761,12 +2772,12 @@ class Job:
 
     def has(self, settings):
         """Whether a plan has these settings."""
-        inner = (get(settings, name, dict) for name in ("optimizer", "kernels"))
-        every = {**settings, "turn": 0}  # as `judge_job` takes it: none, or pp
-        for one in inner:
-            every |= one
-        if any(layer_costs().unread(every, vars(self.own))):
-            return False
+        every: Table = {}
+        plain = {**settings, "turn": 0}  # as `judge_job` takes it: none, or pp
+        for part in (plain, *(get(settings, name, dict) for name in ("optimizer", "kernels"))):
+            if any(layer_costs().unread(part, vars(self.own))):
+                return False
+            every |= part
         return all(every.get(key) == value for key, value in vars(self.own).items()
                    if key not in ("own", "place", "level", "w"))  # fmt: skip
 
@@ -3478,10 +3489,8 @@ def judge_job(plans, cases, plan, objective):
     if isinstance(way, str) and way not in plans["recompute"]:
         faults.append(f"recomputation {shown(way)} is none of the set")
         return Fraction(0), [], faults, unknown
-    own = settings.get("schedule", "1f1b") == "1f1b" and settings.get("turn", 0) in (0, pp)
-    if not own or (virtual > 1 and settings.get("overlap_sends") is not True):
-        unknown.append("seconds and memory of this schedule")
-        return Fraction(objective), [(None, None)] * len(stages), faults, unknown
+    if any(layer_costs().unread(again, ("granularity", "modules", "method", "layers"))):
+        faults.append("recomputation: shared among ranks, which is none of the set")
     job = next((job for job in cases[key] if job.has(settings)), None)
     if job is None:
         faults.append("settings: none of the set with these degrees")
@@ -3491,6 +3500,10 @@ def judge_job(plans, cases, plan, objective):
     if not job.among([stop - start for start, stop in places], virtual):
         faults.append(f"stages: {virtual} on each rank, in a layout that is none of the set")
         return Fraction(0), [], faults, unknown
+    turns = settings.get("turn", 0) in (0, pp)
+    if not turns or (virtual > 1 and settings.get("overlap_sends") is not True):
+        unknown.append("seconds and memory of this order of micro-batches")
+        return Fraction(objective), [(None, None)] * len(stages), faults, unknown
     counts, last = [job.stage(*ends, way) for ends in places], len(places) - 1
     needed = [job.needed(rank, counts[rank::pp], way) for rank in range(pp)]
     if any(x > job.room for x in needed):
@@ -3543,15 +3556,32 @@ def said_of_jobs(plans, jobs, cases, claimed):
     elif plans["interleaves"]:
         several += " that are not as even as can be, or have the ends alone"
     left.append(several)
+    left += narrower_jobs(plans)
     return {
         "set": f"{plans['space']}, {plans['layers']} layers, {plans['devices']} devices in nodes "
         f"of {plans['devices_per_node']}, {len(cases)} degrees, settings "
-        f"{'; '.join(plans['choices'])}, recomputation {', '.join(plans['recompute'])}, batch "
-        f"{plans['batch']}",
+        f"{'; '.join(map(jobs.said, range(len(plans['choices']))))}, recomputation "
+        f"{', '.join(plans['recompute'])}, batch {plans['batch']}",
         "limits": f"{plans['limit'] / MIB:.1f}", "left_out": left,
+        "on": f", plans on all of {plans['devices']} devices",
         "believed": f"the model, the figures of a device and its links, and "
         f"{len(jobs.layers.settings)} settings, of which seconds and bytes of layers are computed",
     }  # fmt: skip
+
+
+def narrower_jobs(plans):
+    """Yield what the set leaves out of all plans that the model and the devices allow."""
+    batch, devices = plans["batch"], plans["devices"]
+    yield f"plans on other than all of {devices} devices"
+    most = {"max_tp": ("tp", plans["devices_per_node"]), "max_cp": ("cp", devices),
+            "max_stages": ("pp", min(devices, plans["layers"] + 2))}  # fmt: skip
+    for key, (name, all_) in most.items():
+        if plans[key] < all_ and name not in plans["only"]:
+            yield f"{name} above {plans[key]}"
+    if plans["orders"] < len(RANK_ORDERS):
+        yield "another order of ranks"
+    if any(n not in plans["micro_batches"] for n in divisors(batch)):
+        yield f"other than {', '.join(map(str, plans['micro_batches']))} micro-batches"
 
 
 def faster_left(plans, jobs, cases, claimed):
@@ -3559,14 +3589,14 @@ def faster_left(plans, jobs, cases, claimed):
     found, named = 0, []
     for key, listed in cases.items():
         known = {job.number: False for job in listed}  # whether these settings may take less
-        for choice, text in enumerate(plans["choices"]):
+        for choice in range(len(plans["choices"])):
             number = jobs.number(key, choice)
             if number not in known:
                 job = Job(plans, key, choice, jobs)
                 known[number] = job.bound(claimed) < claimed
             if known[number]:
                 found += 1
-                named.append(f"{text} with {' '.join(map(str, key))}")
+                named.append(f"{jobs.said(choice)} with {' '.join(map(str, key))}")
     if not found:
         return "none of them takes less"
     more = f" and {found - 3} others" * (found > 3)
@@ -3717,19 +3747,23 @@ def agree(root, plans, costs):
         said = {"global_batch": plans["batch"], "space": plans["space"]}
     elif "space" in plans:
         said["space"] = plans["space"]
-        limits = inputs.get("memory_limits_bytes", {})
-        for kind, name in enumerate(plans["types"]):
-            found = typed(limits, "memory_limits_bytes", dict).get(name, plans["limits"][kind])
-            if found != plans["limits"][kind]:
-                raise RefusedError(f"inputs.memory_limits_bytes.{name}: found {shown(found)}, "
-                                   f"expected {plans['limits'][kind]} as proved")  # fmt: skip
     else:
         said["memory_limit_bytes"] = plans["limit"]
+    limits = typed(inputs.get("memory_limits_bytes", {}), "memory_limits_bytes", dict)
+    for name, found in limits.items():
+        own = plans.get("types", [])
+        said[f"memory_limits_bytes.{name}"] = (
+            plans["limits"][own.index(name)] if name in own else plans.get("limit", found)
+        )
     for key, value in said.items():
-        found = inputs.get(key, value)
-        if found != value and not (isinstance(found, Fraction) and 0 <= value - found < 1):
-            raise RefusedError(f"inputs.{key}: found {shown(found)}, expected {value!r} as proved")
-    for name in ("model", "cluster"):
+        found = limits.get(key.partition(".")[2], inputs.get(key, value))
+        close = isinstance(found, Fraction) and 0 <= found - value < 1
+        if found != value and not (close and not isinstance(value, str)):
+            expected = value if isinstance(value, str) else int(value)
+            raise RefusedError(
+                f"inputs.{key}: found {shown(found)}, expected {expected!r} as proved"
+            )
+    for name in ("model", "cluster", "hostfile"):
         one = inputs.get(name)
         text = one.get("text") if isinstance(one, dict) else None
         if not isinstance(text, str):
@@ -3738,28 +3772,48 @@ def agree(root, plans, costs):
             raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
         if name == "model" and "training" in plans:
             agree_job(text, plans, costs.layers.model, inputs.get("sequence"))
-        if name == "cluster" and "space" not in plans:
-            plans["all_nodes"] = nodes_of(text, plans)
+        if name == "model":
+            agree_name(text, get(root, "plan", dict))
+        if name == "cluster":
+            plans["other_nodes"] = agree_nodes(text, plans)
 
 
-def nodes_of(text, plans):
-    """Return how many nodes a cluster has; it must have those of the plans."""
+def agree_name(text, plan):
+    """Refuse a plan of another model than the text is of."""
     try:
-        count = 0
+        name = tomllib.loads(text).get("name")
+    except (ValueError, RecursionError):
+        raise RefusedError("inputs.model: expected TOML") from None
+    if name is not None and plan.get("model") != name:
+        found = shown(plan.get("model"))
+        raise RefusedError(f"plan.model: found {found}, expected {shown(name)} as inputs.model has")
+
+
+def agree_nodes(text, plans):
+    """Return how many nodes a cluster has beside those that the plans are about; it must have
+    these: (type, devices), of which a plan of one type has no type."""
+    try:
+        found: Table = defaultdict(int)
         for nodes in get(tomllib.loads(text), "nodes", list):
-            count += get(nodes, "count", int, 1, MOST_DEVICES) if "count" in nodes else 1
-            per = get(nodes, "devices", int)
-            if per != plans["per_node"]:
-                expected = f"{plans['per_node']} of each node as proved"
-                raise RefusedError(f"devices: found {shown(per)}, expected {expected}")
+            count = get(nodes, "count", int, 1, MOST_DEVICES) if "count" in nodes else 1
+            kind = get(nodes, "device", str) if "types" in plans else ""
+            found[kind, get(nodes, "devices", int)] += count
     except (ValueError, TypeError, RecursionError, RefusedError) as error:
         said = str(error) if isinstance(error, RefusedError) else "expected TOML with nodes"
         raise RefusedError(f"inputs.cluster: {said}") from None
-    if count < plans["nodes"][-1]:
-        raise RefusedError(
-            f"inputs.cluster: {count} nodes, expected {plans['nodes'][-1]} as proved"
-        )
-    return count
+    if "types" in plans:
+        own = [(plans["types"][kind], size) for kind, size in plans["nodes"]]
+    elif "training" in plans:
+        size = plans["devices_per_node"]
+        own = [("", size)] * (plans["devices"] // size)
+    else:
+        own = [("", plans["per_node"])] * plans["nodes"][-1]
+    for node in {*own}:
+        if found[node] < own.count(node):
+            what = f"nodes of {node[1]} {node[0] or 'devices'}"
+            raise RefusedError(f"inputs.cluster: {what}: found {found[node]}, expected "
+                               f"{own.count(node)} as proved")  # fmt: skip
+    return sum(found.values()) - len(own)
 
 
 def misstated(root, seconds, stages):
@@ -3782,8 +3836,18 @@ def misstated(root, seconds, stages):
             yield from _differs(f"evaluation.stages.{s}.{key}", found, expected)
 
 
-def overstated(root, claimed):
-    """Yield the bounds that the file says and that are above the claim of its proof."""
+def overstated(root, claimed, seconds):
+    """Yield what the file says of a bound beyond the claim of its proof. seconds: of the plan."""
+    if claimed > seconds * (1 + SLACK):
+        yield f"bound_s: found {float(claimed):.12g}, above the plan's {float(seconds):.12g} s"
+    result = root.get("result")
+    if isinstance(result, dict):
+        gap = max(Fraction(0), 1 - claimed / seconds)
+        status = result.get("status", "feasible")
+        if status != "feasible" and (status != "optimal" or gap > SAVED):
+            yield f"result.status: found {shown(status)}, expected feasible with this bound"
+        if typed(result.get("gap", gap), "result.gap", Fraction, 0, 1) < gap - SAVED:
+            yield f"result.gap: found {float(result['gap']):.2g}, expected {float(gap):.2g}"
     for part in ("result", "certificate"):
         one = root.get(part)
         if isinstance(one, dict) and one.get("bound_s") is not None:
@@ -3808,6 +3872,8 @@ def narrower_layers(plans, costs, cases):
         if (size * (B - 1) < batch if plans["uneven"] else batch % B == 0) and B not in found:
             yield "other numbers of micro-batches"
             break
+    if plans.get("other_nodes"):
+        yield f"{plans['other_nodes']} other nodes"
     fewer = [str(B) for B, (several, _) in cases.items() if several != "all"]
     if fewer and len(plans["types"]) > 1 and plans["space"] == "groups":
         yield f"some or all groups of several types with {', '.join(fewer)} micro-batches"
@@ -3818,7 +3884,8 @@ def narrower_layers(plans, costs, cases):
 def narrower(plans, costs):
     """Yield what the set leaves out of all plans that the profile and the devices allow."""
     per, devices = plans["per_node"], plans["devices"]
-    fewer = set(range(1, plans.get("all_nodes", plans["nodes"][-1]) + 1)).difference(plans["nodes"])
+    every = plans["nodes"][-1] + plans.get("other_nodes", 0)
+    fewer = set(range(1, every + 1)).difference(plans["nodes"])
     if fewer:
         yield f"plans on {', '.join(map(str, sorted(fewer)))} nodes"
     replicas = {1}
@@ -3941,7 +4008,18 @@ def check(root: Any) -> dict[str, Any]:
 
     Raises RefusedError.
     """
+    try:
+        return checked(root)
+    except ArithmeticError as error:  # figures of the file that no float holds
+        raise RefusedError(f"certificate: {type(error).__name__}: {error}") from None
+
+
+def checked(root: Any) -> dict[str, Any]:
+    """Return the verdict on an open plan file."""
     begin = time.perf_counter()
+    for key, expected in ("schema", SCHEMA), ("version", OF_FILE):
+        if root.get(key, expected) != expected if isinstance(root, dict) else False:
+            raise RefusedError(f"{key}: found {shown(root[key])}, expected {expected!r}")
     certificate = get(root, "certificate", dict)
     if "independent" not in certificate:
         raise RefusedError(
@@ -3964,7 +4042,8 @@ def check(root: Any) -> dict[str, Any]:
     bound = Fraction(min(parts.values()), PS)
     if not faults:
         faults += misstated(root, seconds, stages)
-    faults += overstated(root, record["bound_s"])
+    if not faults:
+        faults += overstated(root, record["bound_s"], seconds)
     if not faults and bound > seconds:
         faults.append("the bound is above the plan: one of the two is wrong")
     said = said_of_layers if "space" in plans else said_of_operators
@@ -3993,8 +4072,18 @@ def weaker(verdict: dict[str, Any]) -> str:
     return f"{float(100 - 100 * bound / claimed):.2g} % below the {float(claimed):.9g} s claimed"
 
 
+def clean(text: str) -> str:
+    """Return a text of a file as one line that any terminal prints as it is."""
+    return "".join(x if x.isascii() and x.isprintable() else "?" for x in text)
+
+
 def told(verdict: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a verdict."""
+    yield from map(clean, lines_of(verdict))
+
+
+def lines_of(verdict):
+    """Yield the lines of a verdict, with names as the file has them."""
     faults = faults_of(verdict)
     seconds, bound = float(verdict["seconds"]), float(verdict["bound"])
     legality = "not legal" if verdict["faults"] else "legal"
@@ -4029,7 +4118,7 @@ def main(arguments: list[str]) -> int:
     try:
         verdict = check(read(arguments[0]))
     except RefusedError as error:
-        print(f"checker: {arguments[0]}: {error}", file=sys.stderr)
+        print(clean(f"checker: {arguments[0]}: {error}"), file=sys.stderr)
         return 1
     print("\n".join(told(verdict)))
     return int(bool(faults_of(verdict)))

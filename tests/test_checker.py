@@ -362,6 +362,27 @@ def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
     assert_said_in_lines(edited(record, random.Random(seed)))
 
 
+@for_each("end", ["\n", "\r", "\x1b[2K", "\u2028", "\ud800", "\u00e9"])
+def test_no_name_of_a_file_is_more_than_a_part_of_a_line(end: str) -> None:
+    assert checker.clean(f"a{end}b") == f"a{'?' if len(end) == 1 else '?[2K'}b"
+    named = replace_names(checker.check(read(small()[0])), f"x{end}proved    nothing")
+    assert len(list(checker.told(named))) == len(
+        list(checker.told(checker.check(read(small()[0]))))
+    )
+    assert all(line.isascii() and line.isprintable() for line in checker.told(named))
+
+
+def replace_names(verdict: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**verdict, "set": name, "believed": name, "left_out": [name], "limits": name}
+
+
+def test_a_claim_above_the_plan_is_refused() -> None:
+    record, optimum = small()
+    found = copy.deepcopy(record)
+    found["certificate"]["independent"]["bound_s"] = optimum * 1.001
+    assert any("above the plan's" in x for x in checker.check(read(found))["faults"])
+
+
 def test_operators_with_equal_strategies_are_counted() -> None:
     """The planner's own reader refuses such a plan as well."""
     found = json.loads(json.dumps(small()[0]))
@@ -417,7 +438,7 @@ def test_a_large_file_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFi
 SURELY = 10**4200  # json reads it; no float holds it
 
 
-def in_cluster(text: str) -> Record:
+def in_file(text: str) -> Record:
     return {"text": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
@@ -438,12 +459,17 @@ WRONG: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     (("plan", "micro_batches"), SURELY, "expected a whole number from 1 to 16"),
     (("inputs", "model"), {"text": "\ud800"}, "inputs.model: the text is not the one"),
     (("inputs", "cluster"), {"text": "", "sha256": ""}, "inputs.cluster: the text is not the one"),
-    (("inputs", "cluster"), in_cluster("nodes = " + "[" * 50_000), "expected TOML"),
-    (("inputs", "cluster"), in_cluster(NODES + "9" * 6000), "expected TOML"),
-    (("inputs", "cluster"), in_cluster(NODES + "[2]"), "devices: found a list of 1"),
-    (("inputs", "cluster"), in_cluster(NODES + "4"), "devices: found 4, expected 2"),
-    (("inputs", "cluster"), in_cluster(NODES + "2\ncount = 1000000000000"), "count: found 1000"),
-    (("inputs", "cluster"), in_cluster("nodes = []"), "0 nodes, expected 1"),
+    (("inputs", "cluster"), in_file("nodes = " + "[" * 50_000), "expected TOML"),
+    (("inputs", "cluster"), in_file(NODES + "9" * 6000), "expected TOML"),
+    (("inputs", "cluster"), in_file(NODES + "[2]"), "devices: found a list of 1"),
+    (("inputs", "cluster"), in_file(NODES + "4"), "nodes of 2 devices: found 0, expected 1"),
+    (("inputs", "cluster"), in_file(NODES + "2\ncount = 1000000000000"), "count: found 1000"),
+    (("inputs", "cluster"), in_file("nodes = []"), "nodes of 2 devices: found 0, expected 1"),
+    (("schema",), "x", "schema: found 'x', expected 'ilp-planner plan'"),
+    (("version",), checker.OF_FILE + 1, "version: found 9, expected 8"),
+    (("inputs", "model"), in_file('name = "x"'), "plan.model: found 'tiny', expected 'x'"),
+    (("result",), {"status": "infeasible"}, "result.status: found 'infeasible', expected feasible"),
+    (("result",), {"gap": -5}, "result.gap: found -5, expected a number from 0 to 1"),
     (("result",), {"bound_s": 0.47}, "result.bound_s: found 0.47, expected at most 0.46"),
     (("result",), {"objective_s": "a\nb"}, "result.objective_s: found 'a\\nb', expected 0.46"),
     (("certificate", "bound_s"), SURELY, "certificate.bound_s: found 1000"),

@@ -39,6 +39,7 @@ from tests.test_checker import (
     assert_judged_alike,
     assert_said_in_lines,
     edited,
+    in_file,
     proved,
     read,
 )
@@ -489,6 +490,83 @@ def test_a_plan_with_large_numbers_takes_no_memory(key: str) -> None:
         faults = [str(error)]
     assert faults
     assert all(len(one) < 200 for one in faults)
+
+
+# Of settings: where, what stands there, what is said. None of them is in a set with a proof.
+NOT_OF_THE_SET = {
+    ("offload", "layers"): 5,
+    ("offload", "modules"): ["core_attn"],
+    ("recompute", "distribute"): True,
+    ("schedule",): "anything",
+    ("precision",): "fp32",
+    ("carried",): ["pp"],
+    ("encoder_recompute",): "full",
+    ("optimizer", "offload"): 0.5,
+    ("optimizer", "name"): "muon",
+    ("kernels", "quantised"): "fp8",
+    ("kernels", "graphs"): "local",
+    ("kernels", "exact_first"): 1,
+}
+
+
+@pytest.mark.parametrize("path", NOT_OF_THE_SET)
+def test_a_plan_with_settings_that_are_not_checked_is_none_of_the_set(
+    path: tuple[str, ...],
+) -> None:
+    found = copy.deepcopy(small()[0])
+    inner = found["plan"]["settings"]
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = NOT_OF_THE_SET[path]
+    verdict = checker.check(read(found))
+    assert verdict["faults"]
+    assert not verdict["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("max_tp", 1, "tp above 1"), ("max_cp", 1, "cp above 1"), ("max_stages", 1, "pp above 1"),
+        ("orders", 1, "another order of ranks"),
+        ("micro_batches", [1, 2], "other than 1, 2 micro-batches"),
+    ],
+)  # fmt: skip
+def test_what_a_set_leaves_out_is_said(key: str, value: Any, said: str) -> None:
+    """Whatever its file says of it in words."""
+    plans = checker.set_of_jobs(small()[0]["certificate"]["independent"]["set"])
+    assert said not in "; ".join(checker.narrower_jobs(plans))
+    assert said in "; ".join(checker.narrower_jobs({**plans, key: value}))
+
+
+def test_settings_of_a_set_are_said_as_they_are() -> None:
+    found = copy.deepcopy(small()[0])
+    listed = found["certificate"]["independent"]["set"]["choices"]
+    before = checker.check(read(found))["set"]
+    listed[:] = [f"parameters sharded {n}" for n in range(len(listed))]
+    assert checker.check(read(found))["set"] == before
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"memory_limits_bytes": {"gpu": 1}}, "inputs.memory_limits_bytes.gpu: found 1"),
+        ({"cluster": "[[nodes]]\ndevices = 1\ncount = 4"}, "nodes of 4 devices: found 0"),
+    ],
+)
+def test_inputs_are_those_of_the_set(inputs: dict[str, Any], said: str) -> None:
+    found = copy.deepcopy(small()[0])
+    text = inputs.get("cluster")
+    found["inputs"] = {**inputs, "cluster": in_file(text)} if text else inputs
+    with pytest.raises(checker.RefusedError, match=said):
+        checker.check(read(found))
+
+
+def test_figures_that_no_float_holds_are_refused_in_a_line() -> None:
+    found = copy.deepcopy(small()[0])
+    device = found["certificate"]["independent"]["table"]["job"]["device"]
+    device["memory_bandwidth"] = 1e-300
+    with pytest.raises(checker.RefusedError, match=r"certificate: OverflowError|job: "):
+        checker.check(read(found))
 
 
 @given(SEEDS)

@@ -98,5 +98,5 @@ def tell_checked(plan_file: Path, unproved: str) -> None:
     if faults:
         raise PlanError(f"{plan_file}: {faults[0]}")
     below = checker.weaker(verdict)
-    said = f", {below}" if below else ""
+    said = verdict.get("on", "") + (f", {below}" if below else "")
     typer.echo(f"{'checked':<18}independently, {verdict['took']:.1f} s{said}")
