@@ -130,7 +130,7 @@ def left_out(row: dict[str, Any]) -> str:
     if task not in TASKS or (TASKS[task] and row["framework"] not in TASKS[task]):
         return TASK_NAMES[task]
     if "hybrid" in row["model"]:
-        return "hybrid model"
+        return "hybrid, by the suite hybrids"
     if row["device"] == "H200-NVL":
         return "GPU not in the table"
     first = row["precision"].split(" ")[0]

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no runs in ../shared/
 
 
 COUNTS = {
-    "LoRA": 57, "hybrid model": 15, "SFT": 9, "fp8 kind unknown": 6, "low confidence": 3,
+    "LoRA": 57, "hybrid, by the suite hybrids": 15, "SFT": 9, "fp8 kind unknown": 6,
+    "low confidence": 3,
 }  # fmt: skip
 
 
