@@ -4017,10 +4017,10 @@ def check(root: Any) -> dict[str, Any]:
 def checked(root: Any) -> dict[str, Any]:
     """Return the verdict on an open plan file."""
     begin = time.perf_counter()
-    for key, expected in ("schema", SCHEMA), ("version", OF_FILE):
-        if root.get(key, expected) != expected if isinstance(root, dict) else False:
-            raise RefusedError(f"{key}: found {shown(root[key])}, expected {expected!r}")
     certificate = get(root, "certificate", dict)
+    if root.get("schema", SCHEMA) != SCHEMA:
+        raise RefusedError(f"schema: found {shown(root['schema'])}, expected {SCHEMA!r}")
+    typed(root.get("version", OF_FILE), "version", int, 1, OF_FILE)
     if "independent" not in certificate:
         raise RefusedError(
             "certificate.independent: missing; `ilp-plan solve --check` writes it, or says why "
