@@ -3626,6 +3626,9 @@ def set_of_plans(record):
         raise RefusedError(
             f"nodes: found {found['devices']} devices, expected {MOST_DEVICES} at most"
         )
+    for group in found["groups"]:  # parts of a node, or 2, 4, 8 ... whole ones
+        if group > per and (group % per or (group // per).bit_count() > 1):
+            raise RefusedError(f"devices_of_stages: found {group}, no whole nodes of {per} devices")
     for size in found["micro_batches"]:
         if found["batch"] % size:
             raise RefusedError(f"micro_batches: {size} does not divide the batch {found['batch']}")

@@ -451,6 +451,7 @@ WRONG: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     ((*PROOF, "cases", 0, "prices"), [[1, 1, 0, True]], "found True, expected a whole number"),
     ((*PROOF, "cases", 0, "prices"), [[1, 1, 0, SURELY]], "expected a whole number from 0"),
     ((*PROOF, "set", "max_stages"), SURELY, "max_stages: found 1000"),
+    ((*PROOF, "set", "devices_of_stages"), [1, 2, 3], "found 3, no whole nodes of 2 devices"),
     ((*PROOF, "set", "nodes"), [1 << 14], "1 stages on 2 devices"),
     ((*PROOF, "table", "samples"), [1], "rows: found 2, expected one of samples"),
     ((*PROOF, "table", "tensor_degrees"), [1], "rows: found 2, expected one of tensor_degrees"),
