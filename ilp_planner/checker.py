@@ -963,7 +963,8 @@ class Class:
         hint = stages.tops.get(self.like)
         self.step = FINE if hint else COARSE
         for floor, price in [hint] if hint else stages.prices_of(*place[:2]):
-            self.root(floor, bisect_left(LADDER, price) if not hint else price)
+            least = min(bisect_left(LADDER, price), len(LADDER) - 1)
+            self.root(floor, price if hint else least)
 
     def ascends(self, enough):
         """Look once for the best price, from that of a similar stage on, until the bound is high
