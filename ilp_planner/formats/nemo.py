@@ -21,13 +21,14 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import Value as Argument
-from ilp_planner.formats.megatron.hybrid import EARLIER, PATTERN, hybrid_misfits, hybrid_values
+from ilp_planner.formats.megatron.hybrid import EARLIER, PATTERN, hybrid_values
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF, state_values
 from ilp_planner.settings.keys import said
 from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads, check_uncompiled
+from ilp_planner.spaces.training.enumerate.unfit import hybrid_misfits
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import is_even, write_layout

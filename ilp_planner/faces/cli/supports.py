@@ -53,4 +53,4 @@ def supports(
     if as_json:
         print_json(supports_object(found))
         return
-    print_brief([*supports_lines(found), *supports_legend()], list(supports_tables(found)))
+    print_brief([*supports_lines(found, name), *supports_legend()], list(supports_tables(found)))

@@ -25,8 +25,11 @@ YES, PART = "yes", "where a part of the model is trained"
 BILLION = 1e9
 
 
-def supports_lines(found: Support) -> Iterator[tuple[str, str]]:
-    """Yield the verdict first: which systems plan the model, and which exports write it."""
+def supports_lines(found: Support, named: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the verdict first: which systems plan the model, and which exports write it.
+
+    named: the model, as a command takes it; empty: its name.
+    """
     planned = [row.title for row in found.planned if not row.refused]
     written = [row.to for row in found.exports if not row.refused]
     model = found.model
@@ -40,9 +43,12 @@ def supports_lines(found: Support) -> Iterator[tuple[str, str]]:
     for row in found.planned:
         if row.refused:
             yield f"not {row.runtime}", row.refused
+    said = {row.refused: row.runtime for row in reversed(found.planned)}
+    systems = {row.runtime.partition("@")[0] for row in found.planned}
     for one in found.exports:
-        if one.refused and one.refused not in {row.refused for row in found.planned}:
-            yield f"not --to {one.to}", one.refused
+        same = said.get(one.refused)
+        if one.refused and (same is None or one.to.partition("@")[0] not in systems):
+            yield f"not --to {one.to}", f"as {same}" if same else one.refused
     for name, why in found.unable:
         yield f"not on {name}", why
     if found.priced:
@@ -50,7 +56,7 @@ def supports_lines(found: Support) -> Iterator[tuple[str, str]]:
         runtime = f" --runtime {system}" * (system != MEGATRON)
         yield (
             "next",
-            f"ilp-plan solve {shlex.quote(model.name)} --gpus {_gpus(found)}{runtime}; "
+            f"ilp-plan solve {shlex.quote(named or model.name)} --gpus {_gpus(found)}{runtime}; "
             "`ilp-plan runtimes RUNTIME` has each setting",
         )
 

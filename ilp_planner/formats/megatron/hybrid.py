@@ -30,7 +30,6 @@ DELTA_KEYS = {
     "kernel": "linear_conv_kernel_dim",
 }  # fmt: skip
 STACK = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
-CHUNK, KERNEL = 128, 4  # of Megatron's Mamba layers, which no argument says
 
 
 def pattern_of(args: MegatronArguments) -> str:
@@ -136,29 +135,6 @@ def hybrid_values(model: Decoder) -> dict[str, Value]:
             found |= {key: getattr(mixer, name) for name, key in keys.items()}
     heads = model.mamba.heads if model.mamba else 0
     return found | given(("mamba_num_heads", heads, heads))
-
-
-def hybrid_misfits(model: Decoder) -> list[tuple[str, object, str]]:
-    """Return features of hybrids that no argument says: a key of the model, its value, and the
-    expressible ones."""
-    if not model.pattern:
-        return []
-    blocks = {LAYER_KINDS[kind].blocks for kind in model.layer_kinds}
-    inner = {LAYER_KINDS[kind].inner for kind in model.layer_kinds}
-    mixed = len(blocks) > 1 or (blocks == {2} and len(inner) > 1)
-    mamba = model.mamba
-    rows: list[tuple[str, object, bool, str]] = [
-        ("pattern", model.pattern, mixed, "layers of one letter each, or of the same two blocks"),
-    ]
-    if mamba:
-        rows += [
-            ("mamba.chunk", mamba.chunk, mamba.chunk != CHUNK, f"{CHUNK}"),
-            ("mamba.kernel", mamba.kernel, mamba.kernel != KERNEL, f"{KERNEL}"),
-            ("mamba.conv_bias", "false", not mamba.conv_bias, "true"),
-        ]
-    if model.prediction_layers and 1 in blocks and not model.experts:
-        rows.append(("prediction_layers", model.prediction_layers, True, "0 without experts"))
-    return [(key, found, expected) for key, found, bad, expected in rows if bad]
 
 
 def piped_stages(args: MegatronArguments) -> int:

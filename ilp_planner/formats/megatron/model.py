@@ -7,7 +7,6 @@ from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.hybrid import (
     PATTERN,
     STACK,
-    hybrid_misfits,
     hybrid_of,
     hybrid_values,
     layers_in,
@@ -209,8 +208,6 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
     SpecError: Megatron has no arguments for it.
     """
     check_model(model)
-    for key, found, expected in hybrid_misfits(model):
-        raise SpecError(f"{key}: found {found}, expected {expected}: Megatron-LM has no other")
     hybrid = hybrid_values(model)
     apart = PATTERN not in hybrid  # what a pattern says besides
     grouped = model.kv_heads != model.heads and model.latent is None

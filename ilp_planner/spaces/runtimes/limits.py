@@ -234,7 +234,7 @@ def check_usual_model(job: TrainingJob, tool: str) -> None:
     """
     for name, found, usual in unusual(job.model):
         plain = usual if isinstance(usual, str) else str(usual).lower()
-        raise Unfit(f"model.{name}", found).but(f"{tool}'s models have {plain}")
+        raise Unfit(f"model.{name}", found).but(f"{tool}'s models have {plain or 'none'}")
 
 
 def check_stages_hold_something(job: TrainingJob, tool: str) -> None:

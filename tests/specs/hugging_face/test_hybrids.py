@@ -6,6 +6,8 @@ import pytest
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document
+from ilp_planner.formats.megatron.model import model_values
+from ilp_planner.spaces.training.enumerate.unfit import check_model
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.model_writer import model_text
@@ -206,3 +208,23 @@ def test_layers_are_a_pattern():
 def test_other_layers_are_refused(values, expected):
     with pytest.raises(SpecError, match=expected):
         read(values)
+
+
+UNSAID = {"mamba_chunk_size": 256, "mamba_d_conv": 2, "mamba_conv_bias": False}
+SAID = BAMBA | {
+    "hidden_act": "silu",
+    "attn_layer_indices": [],
+    "mamba_chunk_size": 128,
+    "mamba_d_conv": 4,
+    "mamba_conv_bias": True,
+}
+
+
+@pytest.mark.parametrize("key", UNSAID)
+def test_a_model_without_arguments_is_refused_before_it_is_planned(key):
+    """The list of the search is that of the launch line."""
+    check_model(read(SAID).architecture)
+    model = read(SAID | {key: UNSAID[key]}).architecture
+    for refuse in (check_model, lambda one: model_values(one, 128)):
+        with pytest.raises(SpecError, match=r"^mamba\.\w+: found \w+, expected \w+"):
+            refuse(model)

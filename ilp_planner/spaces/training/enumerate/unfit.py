@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 
 # Of an MLP: gated or not -> activations that have a switch.
 SWITCHED = {True: ("silu", "quick_gelu"), False: ("gelu", "relu2")}
 # Constants of `--use-rope-scaling`, which only its factor can be changed of.
 LLAMA3 = {"slow": 1.0, "fast": 4.0, "original": 8192}
+CHUNK, KERNEL = 128, 4  # of Mamba layers
 
 
 def check_model(model: Decoder) -> None:
@@ -49,6 +51,7 @@ def misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
     yield from ((key, found, expected) for key, found, bad, expected in rows if bad)
     yield from _rotary_misfits(model)
     yield from _sparse_misfits(model)
+    yield from hybrid_misfits(model)
 
 
 def _sparse_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
@@ -90,3 +93,26 @@ def _rotary_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
         for name, value in LLAMA3.items():
             if getattr(rotary, name) != value:
                 yield f"rotary.{name}", getattr(rotary, name), f"{value:g}"
+
+
+def hybrid_misfits(model: Decoder) -> list[tuple[str, object, str]]:
+    """Return features of hybrids that no argument says: a key of the model, its value, and the
+    expressible ones."""
+    if not model.pattern:
+        return []
+    blocks = {LAYER_KINDS[kind].blocks for kind in model.layer_kinds}
+    inner = {LAYER_KINDS[kind].inner for kind in model.layer_kinds}
+    mixed = len(blocks) > 1 or (blocks == {2} and len(inner) > 1)
+    mamba = model.mamba
+    rows: list[tuple[str, object, bool, str]] = [
+        ("pattern", model.pattern, mixed, "layers of one letter each, or of the same two blocks"),
+    ]
+    if mamba:
+        rows += [
+            ("mamba.chunk", mamba.chunk, mamba.chunk != CHUNK, f"{CHUNK}"),
+            ("mamba.kernel", mamba.kernel, mamba.kernel != KERNEL, f"{KERNEL}"),
+            ("mamba.conv_bias", "false", not mamba.conv_bias, "true"),
+        ]
+    if model.prediction_layers and 1 in blocks and not model.experts:
+        rows.append(("prediction_layers", model.prediction_layers, True, "0 without experts"))
+    return [(key, found, expected) for key, found, bad, expected in rows if bad]
