@@ -17,6 +17,7 @@ from ilp_planner.base.limits import DEVICES
 from ilp_planner.base.units import DAY
 from ilp_planner.faces.report import size as report
 from ilp_planner.faces.report.size import failures_text, size_lines
+from ilp_planner.spaces.objectives import any_nodes
 from ilp_planner.spaces.objectives.node_sets import every_set
 from ilp_planner.specs import gpus
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
@@ -164,6 +165,24 @@ def test_kinds_on_which_no_cluster_ends_in_time_are_named_beside_others(ilp_plan
     )  # fmt: skip
     assert said.out.startswith("8 x H100-80GB")
     assert "on a cluster of up to 8 A100-80GB ends within 4.8 hours" in said.out
+
+
+@for_each(
+    "asked",
+    [
+        "--global-batch-size 24 --tp 1 --pp 1",  # 16, 32 and 40 GPUs do not divide it
+        "--global-batch-size 8 --tp 1 --pp 1",  # fewer samples than GPUs
+    ],
+)
+def test_numbers_of_gpus_without_a_plan_are_ruled_out_alone(ilp_plan, monkeypatch, asked):
+    """The others go on, though the demands are impossible on all GPUs together."""
+    monkeypatch.setattr(any_nodes, "TRYING", 0.0)
+    words = (*RUN[:3], "50M", *RUN[4:6], *asked.split(), "--gpus", "A100-80GB")
+    done = ilp_plan(*words, "--max-gpus", "40", "--json")
+    assert done.code == 0, done.err
+    (one,) = json.loads(done.out)["gpus"]
+    assert one["not_ruled_out"] == []
+    assert 24 % one["smallest"]["gpus"] == 0
 
 
 def test_days_and_hours_are_not_mixed(ilp_plan):
