@@ -34,7 +34,7 @@ LONGER = 4.0  # times as long as the look before
 FOR_FIRST = 0.4  # of the time, for a number of nodes on which a plan ends in time
 FOR_SMALLEST = 0.6  # of the time left, for the proof that fewer do not
 LOOKS = 3  # first looks that take all the time for them
-# Numbers of nodes are looked at first by odd factors below these: powers of two, round numbers, all.
+# Numbers of nodes are looked at by odd factors below these: powers of two, round numbers, all.
 ODD_FACTORS = (2, 16, math.inf)
 WIDER = 2  # numbers of nodes that may be the cheapest, of the smallest
 

@@ -150,7 +150,7 @@ def test_numbers_that_were_not_ruled_out_are_named():
     wish = wish_of(1e9, 1.0, "H100")
     sized = Sized(None, None, 40, 8, (3, 4, 5, 9), noun="torchtitan plan")
     found = [OnGpu("H100-80GB", sized, 10, 4, 2048)]
-    said = dict(size_lines("m", wish, found))
+    said = dict(size_lines("m", wish, found, 0.01))
     assert said["NOT FOUND"].endswith(
         "3-5, 9 nodes are not ruled out; --time-limit gives more time"
     )
@@ -247,7 +247,7 @@ def test_the_first_line_the_next_one_and_the_proofs_agree(monkeypatch, price, sw
         sized_of(names[1], choice_of(4, 8e4, 90.0), choice_of(8, 3e4, 70.0), **more),
     ]
     wish = wish_of(1e9, 2.0, ",".join(names), price=price)
-    lines = [*size_lines("m", wish, found[::-1] if swapped else found)]
+    lines = [*size_lines("m", wish, found[::-1] if swapped else found, 0.01)]
     gpus = 4 if price is None else 8
     assert lines[0][0] == f"{gpus} x MI300X"
     said = dict(lines)
@@ -264,3 +264,37 @@ def test_what_a_setting_brings_is_noted_as_solve_notes_it(ilp_plan: Callable[...
     note = "qlora on: lora 16 is assumed, as nothing is said of it"
     assert note in " ".join(ilp_plan(*words).out.split())
     assert note in json.loads(ilp_plan(*words, "--json").out)["notes"]
+
+
+@for_each(
+    ("bound", "price", "open_", "said"),
+    [
+        (69.0, "1", (), "cheapest"),  # 1.4 % below the best, of 2 % asked
+        (40.0, "1", (), "cheapest found"),
+        (40.0, None, (), "smallest"),
+        (69.0, None, (1,), "smallest"),  # no fewer GPUs
+    ],
+)
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_first_line_says_what_the_bounds_settle(monkeypatch, bound, price, open_, said, ends):
+    """Also of a kind on which no cluster was found."""
+    monkeypatch.setattr(report, "interval", lambda _: None)
+    monkeypatch.setattr(report, "searched_set", lambda *_, nodes: nodes)
+    names = ["H100-80GB", "MI300X"]
+    dear = choice_of(8, 9e4, 100.0) if ends else None
+    found = [
+        sized_of(names[0], choice_of(4, 3e4, 70.0), choice_of(4, 3e4, 70.0), cheapest_bound=70.0),
+        sized_of(names[1], dear, dear, open=open_, cheapest_bound=bound),
+    ]
+    lines = [*size_lines("m", wish_of(1e9, 2.0, ",".join(names), price=price), found, 0.02)]
+    assert lines[0][1].startswith(f"{said}: ")
+    rivals = " ".join(text for name, text in lines if name.startswith("NOT PROVED C"))
+    assert ("MI300X, by up to 42" in rivals) == ("found" in said)
+
+
+def test_one_node_is_one():
+    wish = wish_of(1e9, 1.0, "H100,H200", price="H100=2")
+    found = [OnGpu("H100-80GB", Sized(None, None, 40, 8, (1,)), 10, 4, 2048)]
+    said = dict(size_lines("m", wish, found, 0.01))
+    assert "; 1 node is not ruled out" in said["NOT FOUND"]
+    assert said["no price"] == "not compared by price: H200; --price takes H200=... too"
