@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,11 +139,8 @@ def _size(
     told: Callable[[str], None],
 ) -> OnGpu:
     (most, least), largest = _first_most(request, wish, name), _whole(wish.most, name)
-    try:
-        problem = problem_of(request, name, most)
-    except InfeasibleError:
-        problem_of(request, name, least)  # has another reason than too many GPUs
-        raise
+    _check_possible(request, name, least, most)
+    problem = problem_of(request, name, most)
     run = Run(
         steps=_steps(problem, wish),
         seconds=wish.seconds,
@@ -162,9 +158,8 @@ def _size(
         most = min(largest, MORE * most)
         found = sized_on(problem_of(request, name, most))
     if found.smallest and found.smallest.nodes == 1 and found.node_size > gpu(name).node:
-        with suppress(InfeasibleError):  # by its nodes
-            finer = sized_on(problem_of(request, name, found.node_size))
-            found = finer if finer.smallest else found
+        finer = sized_on(problem_of(request, name, found.node_size))  # by its nodes
+        found = finer if finer.smallest else found
     if found.smallest and found.smallest.nodes == 1:
         parts = halves(gpu(name).node, below=found.node_size)
         found = with_parts(found, parts, lambda gpus: sized_on(problem_of(request, name, gpus)))
@@ -192,22 +187,16 @@ def with_parts(whole: Sized, halved: Sequence[int], sized_on: Callable[[int], Si
     """Return the sizes on one node and more, with parts of a node. halved: their GPUs, ascending.
     sized_on: the sizes on so many GPUs alone.
     """
-    parts: dict[int, Sized | None] = {}
-    for gpus in halved:
-        try:
-            parts[gpus] = sized_on(gpus)
-        except InfeasibleError:
-            parts[gpus] = None  # no plan has the demands there
-    asked = [(gpus, part) for gpus, part in parts.items() if part]
-    ended = [part for _, part in asked if part.smallest and part.cheapest]
+    parts = {gpus: sized_on(gpus) for gpus in halved}
+    ended = [part for part in parts.values() if part.smallest and part.cheapest]
     smallest = ended[0].smallest if ended else whole.smallest
     assert smallest is not None
     return whole._replace(
         smallest=smallest,
         cheapest=min((one.cheapest for one in (*ended, whole) if one.cheapest), key=_cost),
-        cheapest_bound=min(one.cheapest_bound for one in (*parts.values(), whole) if one),
+        cheapest_bound=min(one.cheapest_bound for one in (*parts.values(), whole)),
         parts=tuple(halved),
-        parts_open=tuple(n for n, part in asked if n < smallest.gpus and part.open),
+        parts_open=tuple(n for n, part in parts.items() if n < smallest.gpus and part.open),
     )
 
 
@@ -216,8 +205,26 @@ def _cost(choice: Choice) -> float:
 
 
 def problem_of(request: Request, name: str, gpus: int) -> Problem[Any]:
-    """Return the problem of a request on so many GPUs of a kind."""
-    return build_for_any_nodes(_inputs(request, name, gpus))
+    """Return the problem of a request on up to so many GPUs of a kind. Some numbers of them, or
+    all, may have no plan with the demands: `SetSearch` rules these out."""
+    return build_problem(_inputs(request, name, gpus).unchecked())
+
+
+def _check_possible(request: Request, name: str, least: int, most: int) -> None:
+    """Refuse demands that no plan meets on the GPUs that they need, nor on any up to the most that
+    was tried.
+
+    Raises
+    ------
+    InfeasibleError: for the reason on the fewest. SpecError: the GPUs cannot train the model.
+    """
+    try:
+        build_problem(_inputs(request, name, least))
+    except InfeasibleError as error:
+        try:
+            build_for_any_nodes(_inputs(request, name, most))
+        except InfeasibleError:
+            raise error from None
 
 
 def _inputs(request: Request, name: str, gpus: int) -> InputFiles:

@@ -34,7 +34,8 @@ LONGER = 4.0  # times as long as the look before
 FOR_FIRST = 0.4  # of the time, for a number of nodes on which a plan ends in time
 FOR_SMALLEST = 0.6  # of the time left, for the proof that fewer do not
 LOOKS = 3  # first looks that take all the time for them
-ROUND = 16  # odd factors of round numbers are smaller
+# Numbers of nodes are looked at by odd factors below these: powers of two, round numbers, all.
+ODD_FACTORS = (2, 16, math.inf)
 WIDER = 2  # numbers of nodes that may be the cheapest, of the smallest
 
 
@@ -250,14 +251,19 @@ class _Search:
         return [one for one in self.sets[:upper] if not self.ruled_out(one)]
 
     def first(self, deadline: Deadline) -> None:
-        """Find a plan that ends in time on few nodes: by halves of round numbers of nodes, then of
-        all numbers."""
-        left = [one for one in self.sets if not self.ruled_out(one)]
-        for some in ([one for one in left if round_number(len(one.nodes.nodes))], left):
+        """Find a plan that ends in time on few nodes: by halves of powers of two, of round numbers
+        of nodes, then of all numbers. Numbers on which no plan has the demands say nothing of
+        others."""
+        for odd in ODD_FACTORS:
+            some = [one for one in self.smaller(self.smallest()) if odd_factor(one) < odd]
             low, high = 0, len(some)
-            while low < high and deadline.goon() and (some is not left or not self.smallest()):
+            while low < high and deadline.goon() and (odd < math.inf or not self.smallest()):
                 middle = (low + high) // 2
                 one = some[middle]
+                if one.problem() is None:
+                    del some[middle]
+                    high -= 1
+                    continue
                 moment = deadline.within(max(FIRST_MOMENT, deadline.left / LOOKS))
                 self.look(one, self.allowed(one), moment, any_plan=True)
                 if self.ends(one):
@@ -325,10 +331,11 @@ class _Search:
         )
 
 
-def round_number(number: int) -> bool:
-    """Tell whether a number is a power of two times a small odd one: degrees divide such numbers of
-    nodes well."""
-    return number // (number & -number) < ROUND
+def odd_factor(one: SetSearch) -> int:
+    """Return the largest odd factor of a number of nodes: degrees divide numbers with small ones
+    well."""
+    number = len(one.nodes.nodes)
+    return number // (number & -number)
 
 
 def steps_of(tokens: float, problem: Problem[Any]) -> float:

@@ -45,7 +45,7 @@ class Size(Printed):
         from ilp_planner.faces.report.size import size_lines, size_table
 
         table = size_table(self.wish, self.found, self.gap)
-        lines = size_lines(self.model, self.wish, self.found)
+        lines = size_lines(self.model, self.wish, self.found, self.gap)
         return brief_text(without_command(lines), [table] if table.rows else [])
 
     @property

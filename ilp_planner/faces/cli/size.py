@@ -178,7 +178,7 @@ def size(
         print_json(size_object(model, wish, found))
         return
     table = size_table(wish, found, gap)
-    lines = size_lines(model, wish, found)
+    lines = size_lines(model, wish, found, gap)
     print_brief(list(lines), [table] if table.rows else [])
 
 

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import first_rank
-from ilp_planner.base.units import format_bytes, format_percent, format_seconds
+from ilp_planner.base.units import counted, format_bytes, format_percent, format_seconds
 from ilp_planner.faces.report.analysis_memory import gibibytes
 from ilp_planner.faces.report.expected import known_lines, known_object
 from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
@@ -181,12 +181,18 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
             yield f"free    no {plan} was found in time (--time-limit)"
     if found.changes and found.more_gpus is None and not found.as_is.fits:
         yield (
-            "GPUs    with nothing else changed it fits on no number of them, up to one sample per "
-            "replica"
+            f"GPUs    with nothing else changed it fits on no number of them, up to one of its "
+            f"{counted(found.as_is.job.global_batch, 'sample')} per replica; a larger batch allows "
+            "more"
         )
     if found.enough is not None:
         memory, gpus = found.enough.memory, found.enough.gpus
-        each = number = "not found"
+        batch = counted(found.as_is.job.global_batch, "sample")
+        each = "not found"
+        number = (
+            f"not found with its batch of {batch}; --time-limit gives more time, a larger batch "
+            "more replicas"
+        )
         if memory is not None:
             bare = format_bytes((1 - MARGIN) * memory)
             each = f"{format_bytes(memory)} on each GPU, {PERCENT} of it to spare; {bare} with none"

@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.size.failures import MTBF
+from ilp_planner.base.numerics import PROVED
 from ilp_planner.base.units import DAY, HOUR, counted, format_percent, number_ranges
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.report.brief import short_count
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.size.size import Choice, Sized
 
 SMALLEST, CHEAPEST = "smallest", "cheapest"
+GAP_CLOSED = "no cluster of up to twice the nodes of the smallest is cheaper by more"
+GAP_OPEN = (
+    "another cluster of the same GPUs, of up to twice the nodes of the smallest, may be cheaper by "
+    "as much; --time-limit gives more time"
+)
 MOST_RANGES = 6  # of numbers that are told one by one
 ONES = ("tp 1", "pp 1", "cp 1", "ep 1")  # degrees that need not be said
 
@@ -34,13 +40,16 @@ def days_text(seconds: float) -> str:
     return f"{seconds / DAY:.1f} days" if seconds >= 2 * DAY else f"{hours:.3g} hours"
 
 
-def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
-    """Yield the verdict first: the cheapest or smallest cluster of all, and what is proved."""
+def size_lines(
+    model: str, wish: Wish, found: Sequence[OnGpu], asked: float
+) -> Iterator[tuple[str, str]]:
+    """Yield the verdict first: the cheapest or smallest cluster of all, and what is proved. asked:
+    a gap that is good enough."""
     tokens = short_count(wish.tokens)
     limit = days_text(wish.seconds)
     ended = [one for one in found if one.found is not None and one.found.smallest is not None]
     if ended:
-        yield from _best(wish, ended)
+        yield from _best(wish, found, ended, asked)
     yield from _none([one for one in found if one not in ended], limit)
     known = next(one for one in found if one.found is not None)
     yield (
@@ -58,10 +67,12 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     if late:
         yield "may end late", f"1 of 10 such runs takes longer than {limit}: {', '.join(late)}"
     if ended:
-        yield "gap", "no cluster of up to twice the nodes of the smallest is cheaper by more"
-    unpriced = [one.gpu for one in ended if math.isnan(wish.price(one.gpu))]
-    if 0 < len(unpriced) < len(ended):
-        yield "no price", f"not compared by price: {', '.join(unpriced)}"
+        closed = all(_sized(one).gap <= max(asked, PROVED) for one in ended)
+        yield "gap", GAP_CLOSED if closed else GAP_OPEN
+    unpriced = [name for name in wish.gpus if math.isnan(wish.price(name))]
+    if 0 < len(unpriced) < len(wish.gpus):
+        more = ",".join(f"{name}=..." for name in unpriced)
+        yield "no price", f"not compared by price: {', '.join(unpriced)}; --price takes {more} too"
     for note in dict.fromkeys(note for one in found for note in one.notes):
         yield "note", note
     for one in found:
@@ -88,12 +99,37 @@ def _best_of(wish: Wish, ended: Sequence[OnGpu]) -> tuple[OnGpu, Choice]:
     return min(cheapest, key=lambda each: (each[1].cost, hours_of(each[1])))
 
 
-def _best(wish: Wish, ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
+def _best(
+    wish: Wish, found: Sequence[OnGpu], ended: Sequence[OnGpu], asked: float
+) -> Iterator[tuple[str, str]]:
     best, choice = _best_of(wish, ended)
     priced = not math.isnan(wish.price(best.gpu))
-    said = f"{CHEAPEST if priced else SMALLEST}: {days_text(choice.taken)}"
+    what = CHEAPEST if priced else SMALLEST
+    rivals = list((_cheaper if priced else _smaller)(wish, found, choice, asked))
+    said = f"{what}{' found' * bool(rivals)}: {days_text(choice.taken)}"
     yield f"{choice.gpus:,} x {best.gpu}", said + f", price {choice.cost:,.0f}" * priced
+    if rivals:
+        more = "cheaper" if priced else "smaller"
+        yield f"NOT PROVED {what.upper()}", f"there may be a {more} cluster of {', '.join(rivals)}"
     yield from proofs(ended)
+
+
+def _cheaper(wish: Wish, found: Sequence[OnGpu], best: Choice, asked: float) -> Iterator[str]:
+    """Yield the kinds of GPU whose clusters may cost less by more than a gap, and how much less."""
+    for one in found:
+        if one.found is not None and not math.isnan(wish.price(one.gpu)):
+            less = 1 - one.found.cheapest_bound / best.cost
+            if less > max(asked, PROVED):
+                yield f"{one.gpu}, by up to {format_percent(less)}"
+
+
+def _smaller(wish: Wish, found: Sequence[OnGpu], best: Choice, asked: float) -> Iterator[str]:
+    """Yield the kinds of GPU of which fewer are not ruled out."""
+    for one in found:
+        if one.found is not None:
+            least = [number * one.found.node_size for number in one.found.open[:1]]
+            if min((*least, *one.found.parts_open), default=best.gpus) < best.gpus:
+                yield one.gpu
 
 
 def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
@@ -135,6 +171,8 @@ def _fewer(one: OnGpu) -> str:
 def _open_text(numbers: Sequence[int]) -> str:
     """Return `3-5, 9 nodes`, of many ranges `214 numbers of nodes from 160 to 959 are`."""
     text = number_ranges(numbers)
+    if text == "1":
+        return "1 node is"
     if text.count(",") < MOST_RANGES:
         return f"{text} nodes are"
     return f"{len(numbers)} numbers of nodes from {min(numbers)} to {max(numbers)} are"

@@ -17,6 +17,7 @@ from ilp_planner.base.limits import DEVICES
 from ilp_planner.base.units import DAY
 from ilp_planner.faces.report import size as report
 from ilp_planner.faces.report.size import failures_text, size_lines
+from ilp_planner.spaces.objectives import any_nodes
 from ilp_planner.spaces.objectives.node_sets import every_set
 from ilp_planner.specs import gpus
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
@@ -149,7 +150,7 @@ def test_numbers_that_were_not_ruled_out_are_named():
     wish = wish_of(1e9, 1.0, "H100")
     sized = Sized(None, None, 40, 8, (3, 4, 5, 9), noun="torchtitan plan")
     found = [OnGpu("H100-80GB", sized, 10, 4, 2048)]
-    said = dict(size_lines("m", wish, found))
+    said = dict(size_lines("m", wish, found, 0.01))
     assert said["NOT FOUND"].endswith(
         "3-5, 9 nodes are not ruled out; --time-limit gives more time"
     )
@@ -164,6 +165,24 @@ def test_kinds_on_which_no_cluster_ends_in_time_are_named_beside_others(ilp_plan
     )  # fmt: skip
     assert said.out.startswith("8 x H100-80GB")
     assert "on a cluster of up to 8 A100-80GB ends within 4.8 hours" in said.out
+
+
+@for_each(
+    "asked",
+    [
+        "--global-batch-size 24 --tp 1 --pp 1",  # 16, 32 and 40 GPUs do not divide it
+        "--global-batch-size 8 --tp 1 --pp 1",  # fewer samples than GPUs
+    ],
+)
+def test_numbers_of_gpus_without_a_plan_are_ruled_out_alone(ilp_plan, monkeypatch, asked):
+    """The others go on, though the demands are impossible on all GPUs together."""
+    monkeypatch.setattr(any_nodes, "TRYING", 0.0)
+    words = (*RUN[:3], "50M", *RUN[4:6], *asked.split(), "--gpus", "A100-80GB")
+    done = ilp_plan(*words, "--max-gpus", "40", "--json")
+    assert done.code == 0, done.err
+    (one,) = json.loads(done.out)["gpus"]
+    assert one["not_ruled_out"] == []
+    assert 24 % one["smallest"]["gpus"] == 0
 
 
 def test_days_and_hours_are_not_mixed(ilp_plan):
@@ -228,7 +247,7 @@ def test_the_first_line_the_next_one_and_the_proofs_agree(monkeypatch, price, sw
         sized_of(names[1], choice_of(4, 8e4, 90.0), choice_of(8, 3e4, 70.0), **more),
     ]
     wish = wish_of(1e9, 2.0, ",".join(names), price=price)
-    lines = [*size_lines("m", wish, found[::-1] if swapped else found)]
+    lines = [*size_lines("m", wish, found[::-1] if swapped else found, 0.01)]
     gpus = 4 if price is None else 8
     assert lines[0][0] == f"{gpus} x MI300X"
     said = dict(lines)
@@ -245,3 +264,37 @@ def test_what_a_setting_brings_is_noted_as_solve_notes_it(ilp_plan: Callable[...
     note = "qlora on: lora 16 is assumed, as nothing is said of it"
     assert note in " ".join(ilp_plan(*words).out.split())
     assert note in json.loads(ilp_plan(*words, "--json").out)["notes"]
+
+
+@for_each(
+    ("bound", "price", "open_", "said"),
+    [
+        (69.0, "1", (), "cheapest"),  # 1.4 % below the best, of 2 % asked
+        (40.0, "1", (), "cheapest found"),
+        (40.0, None, (), "smallest"),
+        (69.0, None, (1,), "smallest"),  # no fewer GPUs
+    ],
+)
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_first_line_says_what_the_bounds_settle(monkeypatch, bound, price, open_, said, ends):
+    """Also of a kind on which no cluster was found."""
+    monkeypatch.setattr(report, "interval", lambda _: None)
+    monkeypatch.setattr(report, "searched_set", lambda *_, nodes: nodes)
+    names = ["H100-80GB", "MI300X"]
+    dear = choice_of(8, 9e4, 100.0) if ends else None
+    found = [
+        sized_of(names[0], choice_of(4, 3e4, 70.0), choice_of(4, 3e4, 70.0), cheapest_bound=70.0),
+        sized_of(names[1], dear, dear, open=open_, cheapest_bound=bound),
+    ]
+    lines = [*size_lines("m", wish_of(1e9, 2.0, ",".join(names), price=price), found, 0.02)]
+    assert lines[0][1].startswith(f"{said}: ")
+    rivals = " ".join(text for name, text in lines if name.startswith("NOT PROVED C"))
+    assert ("MI300X, by up to 42" in rivals) == ("found" in said)
+
+
+def test_one_node_is_one():
+    wish = wish_of(1e9, 1.0, "H100,H200", price="H100=2")
+    found = [OnGpu("H100-80GB", Sized(None, None, 40, 8, (1,)), 10, 4, 2048)]
+    said = dict(size_lines("m", wish, found, 0.01))
+    assert "; 1 node is not ruled out" in said["NOT FOUND"]
+    assert said["no price"] == "not compared by price: H200; --price takes H200=... too"

@@ -69,3 +69,17 @@ def test_every_line_on_all_plans_says_of_which_system(
 )
 def test_a_share_has_a_sign_where_it_is_shown(share: float, text: str) -> None:
     assert signed_percent(share) == text
+
+
+@pytest.mark.parametrize("gpus", [None, 16])
+@pytest.mark.parametrize(("batch", "said"), [(1, "1 sample;"), (64, "64 samples;")])
+def test_gpus_that_are_not_found_are_of_the_batch(batch: int, said: str, gpus: int | None) -> None:
+    """A replica has one sample at least, and the batch may be an assumed one."""
+    job = SimpleNamespace(global_batch=batch, settings=IN_8_BITS)
+    found: Any = SimpleNamespace(
+        as_is=SimpleNamespace(fits=False, job=job), changes=(),
+        more_gpus=None, free=None, otherwise=(), singles=1, pairs=1, noun="torchtitan plan",
+        enough=SimpleNamespace(memory=None, gpus=gpus),
+    )  # fmt: skip
+    *_, line = (line for line in _closing(found, "options") if line.startswith("enough"))
+    assert (f"not found with its batch of {said}" in line) == (gpus is None)

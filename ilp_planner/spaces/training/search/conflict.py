@@ -121,12 +121,14 @@ class Demands:
                 found.update(product(*(_values(part, name) for name in changed)))
         return frozenset(found)
 
-    def batches(self) -> Iterator[int]:
+    def batches(self, deadline: Deadline) -> Iterator[int]:
         """Yield other batches, the nearest first, that so many replicas share as divide the devices
-        and have plans that meet all demands."""
+        and have plans that meet all demands. deadline: of looking for them."""
         devices = self.made(self.said).cluster.device_count
         near = {self.batch // n * n + more for n in divisors(devices) for more in (0, n)}
         for batch in sorted(near - {0, self.batch}, key=lambda one: abs(one - self.batch)):
+            if not deadline.goon():
+                return
             if _has_plan(partial(self.make, self.said, batch)):
                 yield batch
 
@@ -258,7 +260,7 @@ def _repair(names: Sequence[str], demands: Demands) -> str:
     learns = {change: any(map(_learns, change)) for change in changes}
     repairs = [partial(_change, change, demands) for change in changes if not learns[change]]
     if any(learns.values()):
-        repairs.append(partial(_other_batch, demands))
+        repairs.append(partial(_other_batch, demands, deadline))
     repairs += [partial(_change, change, demands) for change in changes if learns[change]]
     for repair in repairs:
         if not deadline.goon():
@@ -273,9 +275,9 @@ def _learns(name: str) -> bool:
     return name in BY_NAME and BY_NAME[name].learns
 
 
-def _other_batch(demands: Demands) -> str:
-    """Return the nearest batch that makes all demands possible."""
-    batch = next(demands.batches(), 0)
+def _other_batch(demands: Demands, deadline: Deadline) -> str:
+    """Return the nearest batch that makes all demands possible; empty if none is found in time."""
+    batch = next(demands.batches(deadline), 0)
     return f"; `global_batch={batch}` would do" if batch else ""
 
 
