@@ -86,8 +86,7 @@ def job_of(case):
     )
 
 
-@pytest.mark.skipif(not BUILT.exists(), reason="no ../shared/data/megatron")
-@pytest.mark.parametrize("case", built_cases(), ids=lambda case: case["name"])
+@for_each("case", built_cases())
 def test_as_megatron_builds(case):
     job = job_of(case)
     assert job.padded_vocab == case["padded_vocab"]

@@ -3,8 +3,6 @@
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from ilp_planner.base.units import parse_size
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.bounds.pipeline import Place
@@ -14,6 +12,7 @@ from ilp_planner.peers.aceso.source import read_aceso_profile
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
+from tests.examples import for_each
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT.parent / "shared" / "data" / "aceso"
@@ -45,8 +44,7 @@ def read_profile(small, name, devices):
     return read_aceso_profile(database, name, devices_per_node=devices)
 
 
-@pytest.mark.skipif(not PLANS, reason="Aceso's plans are not in ../shared")
-@pytest.mark.parametrize(("file", "model", "cluster"), PLANS, ids=[p[0].stem for p in PLANS])
+@for_each(("file", "model", "cluster"), PLANS)
 def test_no_published_stage_beats_its_bound(file, model, cluster):
     small = file.stem.endswith("mini")
     spec, machine = (

@@ -13,6 +13,7 @@ from ilp_planner.peers.aceso.formats import read_aceso, save_aceso, write_aceso
 from ilp_planner.plan import Plan
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
+from tests.examples import for_each
 from tests.small import ACESO, make_plan, make_problem, write_specs
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -36,8 +37,7 @@ def model_of(data: dict[str, Any]) -> ModelSpec:
     raise AssertionError(f"no model file for {key}")
 
 
-@pytest.mark.skipif(not PLANS, reason="no ../shared/data/aceso/plans")
-@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
+@for_each("path", PLANS)
 def test_a_real_plan_is_written_back_as_it_was(path: Path) -> None:
     data = json.loads(path.read_text())
     model = model_of(data)
