@@ -37,6 +37,7 @@ MEMORY = 2**50  # bytes of one device
 LEAST_RATE, RATE = 1.0, 1e18  # bytes per second of a link or of a memory
 FLOPS = 1e24  # FLOP per second of a device
 LEAST_SECONDS, SECONDS = 1e-12, 1e9  # of anything that is timed
+LEAST_DAYS = LEAST_SECONDS / 86_400
 LEAST_LATENCY = 1e-18  # seconds: next to nothing, and above what divides to infinity
 WORKERS = 1024  # threads of a solver, points of a sweep at once
 SEED = 2**31 - 1  # solvers have 32 bits

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import UsageError, described
+from ilp_planner.base.limits import LEAST_DAYS
 from ilp_planner.faces.api.words import RENAMED, Printed, brief_text, python_words
 
 if TYPE_CHECKING:
@@ -107,8 +108,14 @@ def size(
     of_nodes = {RENAMED.get(name, name) for name in NODES}
     if other := next((name for name in said if name in of_nodes), ""):
         raise UsageError(f"size: found {other!r}, which sizing says; expected none")
-    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days < math.inf:
-        raise UsageError(f"days: found {described(days)}, expected a number above 0")
+    if (
+        isinstance(days, bool)
+        or not isinstance(days, int | float)
+        or not LEAST_DAYS <= days < math.inf
+    ):
+        raise UsageError(
+            f"days: found {described(days)}, expected a number, {LEAST_DAYS:.2g} or more"
+        )
     with python_words():
         found_tokens = number_of_tokens(tokens)
         assert found_tokens is not None

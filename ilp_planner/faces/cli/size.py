@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ilp_planner.analysis.size.inputs import NODES
 from ilp_planner.base.errors import UsageError
+from ilp_planner.base.limits import LEAST_DAYS
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.help import SOLVER
 from ilp_planner.faces.cli.options import option, solving, taking
@@ -163,8 +164,8 @@ def size(
         )
     assert tokens is not None
     assert run.days is not None
-    if not run.days:
-        raise UsageError("--days: found 0, expected a number above 0")
+    if run.days < LEAST_DAYS:
+        raise UsageError(f"--days: found {run.days:g}, expected {LEAST_DAYS:.2g} or more")
     wish = wish_of(
         tokens, run.days, run.gpus, price=run.price, failures=failing.failures(), most=run.max_gpus
     )

@@ -374,7 +374,7 @@ def test_size(capsys: pytest.CaptureFixture[str]) -> None:
 @for_each(
     ("said", "message"),
     [
-        ({"days": 0}, "days: found 0, expected a number above 0"),
+        ({"days": 0}, "days: found 0, expected a number, 1.2e-17 or more"),
         ({"spares": 2}, "spares: found 2 without repair"),
         ({"mtbf": -1}, "mtbf: found -1, expected GPU-hours above 0"),
         ({"restart": "soon"}, "restart: found 'soon', expected a time with its unit"),

@@ -90,6 +90,7 @@ def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
         ("size llama3.2-1b --tokens much --days 3 --gpus H100", ("tokens: found 'much'",)),
         ("size llama3.2-1b --tokens 1T --days -1 --gpus H100", ("--days",)),
         ("size llama3.2-1b --tokens 1T --days 0 --gpus H100", ("--days: found 0, expected",)),
+        ("size llama3.2-1b --tokens 1T --days 5e-324 --gpus H100", ("expected 1.2e-17 or more",)),
         ("size llama3.2-1b --tokens 1T --days 1 --gpus H100 --tp 3", ("--tp 3", "--tp 4 would")),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --price B200=2", ("'B200'", "H100")),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --price spot", ("no spot prices",)),
