@@ -369,7 +369,6 @@ def _options_from(
     now: values of options before the change. runs: a job of options, as its system runs it.
     """
     from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
-    from ilp_planner.settings.job_options import JOB_OPTIONS
 
     before, after = jobs
     wanted = _values(after)
@@ -398,8 +397,6 @@ def _options_from(
     for name, value in said.items():
         if value is True:
             add.append(option_of(name))
-        elif value is False and now[name] and name in JOB_OPTIONS and JOB_OPTIONS[name].unsaid:
-            add.append(f"--no-{option_of(name).removeprefix('--')}")
         elif value in (False, None):
             drop.append(option_of(name))
         else:

@@ -185,12 +185,8 @@ class Job:
         ),
     ] = None
     grouped_experts: Annotated[
-        bool | None,
-        kernel(
-            "--grouped-experts/--no-grouped-experts",
-            "All experts of a GPU in one kernel; with experts.",
-        ),
-    ] = None
+        bool, kernel("--grouped-experts", "All experts of a GPU in one kernel.")
+    ] = False
     lora: Annotated[
         int | None,
         number(TUNING, "--lora", "Rank of adapters, which alone are trained (LoRA)."),
