@@ -171,7 +171,7 @@ function moved(from, to, z,    p, q, i, j) {
 
 function change(u, p, w, o, g,    z) {
     if (aceso && family == "t5") return 0
-    if (nodes(g) > 1 && moved(layout(name[u], 1, oe[p], oa[p], 0), layout(name[w], 1, oe[o], oa[o], 1), -1))
+    if (nodes(g) > 1 && moved(layout(name[u], 1, oe[p], oa[p], 0), layout(name[w], 1, oe[p], oa[o], 1), -1))
         return -1
     z = R[row(w, o), 6]
     return moved(layout(name[u], ot[p], oe[p], oa[p], 0), layout(name[w], ot[o], oe[o], oa[o], 1), z)
