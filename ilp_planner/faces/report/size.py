@@ -124,10 +124,11 @@ def _cheaper(wish: Wish, found: Sequence[OnGpu], best: Choice, asked: float) -> 
 
 
 def _smaller(wish: Wish, found: Sequence[OnGpu], best: Choice, asked: float) -> Iterator[str]:
-    """Yield the kinds of GPU of which fewer are not ruled out."""
+    """Yield the kinds of GPU of which fewer are not ruled out. Where one node is not, nothing is
+    known of its parts either."""
     for one in found:
         if one.found is not None:
-            least = [number * one.found.node_size for number in one.found.open[:1]]
+            least = [n * one.found.node_size if n > 1 else 1 for n in one.found.open[:1]]
             if min((*least, *one.found.parts_open), default=best.gpus) < best.gpus:
                 yield one.gpu
 

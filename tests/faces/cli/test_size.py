@@ -273,7 +273,8 @@ def test_what_a_setting_brings_is_noted_as_solve_notes_it(ilp_plan: Callable[...
         (69.0, "1", (), "cheapest"),  # 1.4 % below the best, of 2 % asked
         (40.0, "1", (), "cheapest found"),
         (40.0, None, (), "smallest"),
-        (69.0, None, (1,), "smallest"),  # no fewer GPUs
+        (69.0, None, (1,), "smallest found"),  # or a part of that node
+        (69.0, None, (2,), "smallest"),  # no fewer GPUs
     ],
 )
 @pytest.mark.parametrize("ends", [True, False])
@@ -290,7 +291,9 @@ def test_the_first_line_says_what_the_bounds_settle(monkeypatch, bound, price, o
     lines = [*size_lines("m", wish_of(1e9, 2.0, ",".join(names), price=price), found, 0.02)]
     assert lines[0][1].startswith(f"{said}: ")
     rivals = " ".join(text for name, text in lines if name.startswith("NOT PROVED C"))
-    assert ("MI300X, by up to 42" in rivals) == ("found" in said)
+    assert ("MI300X, by up to 42" in rivals) == (said == "cheapest found")
+    smaller = " ".join(text for name, text in lines if name == "NOT PROVED SMALLEST")
+    assert ("MI300X" in smaller) == (said == "smallest found")
 
 
 def test_one_node_is_one():
