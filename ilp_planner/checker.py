@@ -3778,6 +3778,8 @@ def agree(root, plans, costs):
             agree_job(text, plans, costs.layers.model, inputs.get("sequence"))
         if name == "model":
             agree_name(text, get(root, "plan", dict))
+        if name == "hostfile" and "types" in plans:
+            agree_hosts(text, plans)
         if name == "cluster":
             plans["other_nodes"] = agree_nodes(text, plans)
 
@@ -3791,6 +3793,15 @@ def agree_name(text, plan):
     if name is not None and plan.get("model") != name:
         found = shown(plan.get("model"))
         raise RefusedError(f"plan.model: found {found}, expected {shown(name)} as inputs.model has")
+
+
+def agree_hosts(text, plans):
+    """Refuse a set whose nodes have other numbers of devices than the hosts of Metis's file."""
+    found = sorted(x.split()[0] for x in text.split("slots=")[1:] if x.split())
+    expected = sorted(str(size) for _, size in plans["nodes"])
+    if found != expected:
+        raise RefusedError(f"inputs.hostfile: slots: found {shown(' '.join(found))}, expected "
+                           f"{' '.join(expected)} as proved")  # fmt: skip
 
 
 def agree_nodes(text, plans):

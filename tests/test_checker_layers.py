@@ -48,6 +48,7 @@ from tests.test_checker import (
     assert_judged_alike,
     assert_said_in_lines,
     edited,
+    in_file,
     lower_cutoff,
     proved,
     read,
@@ -386,6 +387,35 @@ def small(space: str) -> tuple[Record, float, Problem[Any]]:
 
 
 SPACES = ("native", "groups", "metis")
+
+
+def with_text(record: Record, name: str, text: str) -> Record:
+    return {**record, "inputs": {name: in_file(text)}}
+
+
+@pytest.mark.parametrize("space", ["groups", "metis"])
+@pytest.mark.parametrize("name", ["cluster", "hostfile"])
+def test_nodes_are_those_of_the_inputs(space: str, name: str) -> None:
+    """As many of each size and type; what a cluster has beyond them is left out of the set."""
+    record, _, _ = small(space)
+    found = record["certificate"]["independent"]["set"]
+    nodes = [(found["types"][k], size) for k, size, count in found["nodes"] for _ in range(count)]
+
+    def text(nodes: list[tuple[str, int]]) -> str:
+        if name == "hostfile":
+            return "".join(f"{kind} slots={size}\n" for kind, size in nodes)
+        return "".join(f'[[nodes]]\ndevice = "{kind}"\ndevices = {size}\n' for kind, size in nodes)
+
+    own = checker.check(read(with_text(record, name, text(nodes))))
+    assert not own["faults"]
+    assert "other nodes" not in " ".join(own["left_out"])
+    (kind, size), *others = nodes
+    for other in ([(kind, size + 1), *others], others):
+        with pytest.raises(checker.RefusedError, match=f"inputs.{name}: "):
+            checker.check(read(with_text(record, name, text(other))))
+    if name == "cluster":
+        more = checker.check(read(with_text(record, name, text([*nodes, (kind, size)]))))
+        assert "1 other nodes" in " ".join(more["left_out"])
 
 
 @given(st.sampled_from(SPACES), st.integers(0, 2**64))
