@@ -28,7 +28,8 @@ class Samples(NamedTuple):
 
 
 def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
-    """Return a model with other samples, without the remarks on what they replace.
+    """Return a model with other samples, without the remarks on what they replace, and with one on
+    samples that are longer than the model has positions.
 
     Raises
     ------
@@ -77,4 +78,16 @@ def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
         raise SpecError(f"{model.name}: {error}") from None
     gone = tuple(REMARKS[name] for name in said)
     remarks = tuple(note for note in model.remarks if not note.startswith(gone))
-    return replace(model, architecture=found, remarks=remarks)
+    return replace(model, architecture=found, remarks=(*remarks, *_beyond(decoder, tokens)))
+
+
+def _beyond(decoder: Decoder, tokens: int) -> tuple[str, ...]:
+    """Return a remark on samples that are longer than a model has positions."""
+    most = decoder.max_position_embeddings
+    if tokens <= most:
+        return ()
+    table = "; its table of positions grows with it" if decoder.positions == "learned" else ""
+    return (
+        f"sequence: {tokens} tokens are beyond the {most} positions that the model was made for: "
+        f"max_position_embeddings {tokens} is assumed{table}",
+    )
