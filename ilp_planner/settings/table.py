@@ -1279,7 +1279,7 @@ ROWS = (
             "megatron": Search(FOLLOWS, ("no", "yes")),
         },
         keys=(Key(MEGATRON, "kernels.grouped_experts", "moe_grouped_gemm"),),
-        job_option=JobOption("kernels.grouped_experts", others=Change(2, (True,)), of_experts=True),
+        job_option=JobOption("kernels.grouped_experts", unsaid=True, of_experts=True),
         change=Change(7, (False, True)),
     ),
     Setting(

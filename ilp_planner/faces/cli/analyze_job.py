@@ -24,6 +24,7 @@ from ilp_planner.settings.job_options import (
     idle_in,
     of_others,
     uncounted_in,
+    value_of,
     with_options,
 )
 from ilp_planner.settings.rules import that_follow, tuning_rules, with_followed
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.formats.megatron.repairs import Finding
+    from ilp_planner.settings.base import JobOption
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.tuning import Tuning
 
@@ -252,7 +254,7 @@ def _completed(
     UsageError: an option that does not follow and must be given.
     """
     said: dict[str, Any] = {
-        name: option.unsaid for name, option in JOB_OPTIONS.items() if asked[name] is None
+        name: unsaid(name, model) for name in JOB_OPTIONS if asked[name] is None
     }
     notes: list[str] = []
     pp = said["pp"] = pipeline_ranks(asked["pp"], asked["layout"])
@@ -336,15 +338,9 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
     UsageError: names the option.
     """
     for own, option in JOB_OPTIONS.items():
-        lacks = {
-            "experts": option.of_experts and model.experts is None,
-            "encoders": option.of_encoders and not model.encoders,
-        }
-        for parts in (part for part, lacked in lacks.items() if lacked):
-            if asked[own] not in (None, UNSAID[own], option.unsaid):
-                raise UsageError(
-                    f"{option_of(own)}: found {name}, which has no {parts}, expected none"
-                )
+        changes = asked[own] is True or asked[own] not in (None, False, UNSAID[own], option.unsaid)
+        if changes and (parts := lacks(model, option)):
+            raise UsageError(f"{option_of(own)}: found {name}, which has no {parts}, expected none")
     if model.experts is None:
         for part in modules_of(asked):
             if part in PARTS_OF_EXPERTS:
@@ -357,6 +353,21 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
         if degree and asked[degree] == 1 and value not in (None, option.unsaid):
             found = f"{option_of(own)}: found {option_of(degree)} 1"
             raise UsageError(f"{found}, expected more for {value}")
+
+
+def unsaid(name: str, model: Decoder) -> Any:
+    """Return what an option is where nobody says it: of parts that the model lacks, nothing."""
+    option = JOB_OPTIONS.get(name)
+    if option is None:
+        return None
+    return value_of(name, Settings()) if lacks(model, option) else option.unsaid
+
+
+def lacks(model: Decoder, option: JobOption) -> str:
+    """Return the parts that an option is of and a model has not; empty: it lacks none."""
+    if option.of_experts and model.experts is None:
+        return "experts"
+    return "encoders" if option.of_encoders and not model.encoders else ""
 
 
 def decoder_of(spec: ModelSpec, named: str, samples: Samples) -> tuple[Decoder, tuple[str, ...]]:

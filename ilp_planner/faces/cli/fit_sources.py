@@ -323,7 +323,10 @@ def option_change(
     launch = _job_change(before, after)
     if launch is None:
         return None
-    now = {name: _value(name, asked[name]) for name in _values(after)}
+    from ilp_planner.faces.cli.analyze_job import unsaid
+
+    said = {name: asked[name] for name in _values(after)}
+    now = {n: unsaid(n, before.model) if value is None else value for n, value in said.items()}
     found = _options_from(asked, now, devices, (before, after), lambda job: job)
     return found or replace(launch, language="Megatron-LM")
 
@@ -369,6 +372,7 @@ def _options_from(
     now: values of options before the change. runs: a job of options, as its system runs it.
     """
     from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
+    from ilp_planner.settings.job_options import JOB_OPTIONS
 
     before, after = jobs
     wanted = _values(after)
@@ -397,6 +401,8 @@ def _options_from(
     for name, value in said.items():
         if value is True:
             add.append(option_of(name))
+        elif value is False and now[name] and name in JOB_OPTIONS and JOB_OPTIONS[name].unsaid:
+            add.append(f"--no-{option_of(name).removeprefix('--')}")
         elif value in (False, None):
             drop.append(option_of(name))
         else:
@@ -406,13 +412,6 @@ def _options_from(
         drop=tuple(drop),
         gpus=after.world if after.world != before.world else 0,
     )
-
-
-def _value(name: str, asked: Any) -> Any:
-    """Return the value of an option that is said, or not, of a setting in the words of searches."""
-    from ilp_planner.settings.job_options import JOB_OPTIONS
-
-    return JOB_OPTIONS[name].unsaid if name in JOB_OPTIONS and asked is None else asked
 
 
 def _values(job: TrainingJob) -> dict[str, Any]:

@@ -185,8 +185,12 @@ class Job:
         ),
     ] = None
     grouped_experts: Annotated[
-        bool, kernel("--grouped-experts", "All experts of a GPU in one kernel.")
-    ] = False
+        bool | None,
+        kernel(
+            "--grouped-experts/--no-grouped-experts",
+            "All experts of a GPU in one kernel; with experts.",
+        ),
+    ] = None
     lora: Annotated[
         int | None,
         number(TUNING, "--lora", "Rank of adapters, which alone are trained (LoRA)."),

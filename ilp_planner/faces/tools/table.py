@@ -63,13 +63,15 @@ TOOLS = {
 
 
 class Parameter(NamedTuple):
-    """A property of what a tool takes. option: of the command line; empty: an argument."""
+    """A property of what a tool takes. option: of the command line; empty: an argument. negative:
+    the option that says no; empty: there is none."""
 
     option: str
     kind: Any
     required: bool
     about: str
     default: Any
+    negative: str = ""
 
 
 @cache
@@ -88,9 +90,10 @@ def parameters(name: str) -> dict[str, Parameter]:
         default = None if info.default is ... else info.default
         said = (row.annotation, info.default is ..., info.help or "", default)
         if info.param_decls:
-            option = info.param_decls[0]
+            option, _, negative = info.param_decls[0].partition("/")
             if option not in LEFT_OUT:
-                found[option.lstrip("-").replace("-", "_")] = Parameter(option, *said)
+                key = option.lstrip("-").replace("-", "_")
+                found[key] = Parameter(option, *said, negative)
         else:
             word = info.metavar.lower()
             arguments[f"{word.removesuffix('...')}s" if "..." in word else word] = Parameter(
@@ -163,8 +166,10 @@ def words_of(name: str, given: dict[str, Any], most: float) -> list[str]:
         is_list = list in (get_origin(row.kind), *(get_origin(k) for k in get_args(row.kind)))
         for each in value if is_list and isinstance(value, list) else [value]:
             if each is None or each is False:
+                words += [row.negative] if row.negative and each is False else []
                 continue
-            if isinstance(each, list | dict) or (each is True) != (row.kind is bool):
+            switch = _type_of(row.kind) == {"type": "boolean"}
+            if isinstance(each, list | dict) or (each is True) != switch:
                 expected = "a list of texts" if is_list else _expected(row)
                 raise UsageError(f"{key}: found {shown(each)}, expected {expected}")
             if isinstance(each, str) and not _is_word(each):

@@ -64,6 +64,7 @@ OF_EXPERTS = (
     "--etp",
     "--dispatcher",
     "--grouped-experts",
+    "--no-grouped-experts",
     "--imbalance",
     "--expert-overlap",
 )
@@ -77,6 +78,10 @@ def values() -> list[tuple[str, list[str]]]:
             continue
         kind, info = get_args(parameter.annotation)[:2]
         option = next(text for text in (info.default, *(info.param_decls or ())) if text)
+        switch, slash, negative = option.partition("/")
+        if slash:
+            found += [(switch, []), (negative, [])]
+            continue
         literals = [k for k in (kind, *get_args(kind)) if get_origin(k) is Literal]
         if literals:
             found += [(option, [str(value)]) for value in get_args(literals[0])]
@@ -95,6 +100,7 @@ def values() -> list[tuple[str, list[str]]]:
 def test_options_are_found() -> None:
     options = {option for option, _ in values()}
     assert {"--tp", "--fused-loss", "--precision", "--recompute-modules"} <= options
+    options -= {option for option in options if option.startswith("--no-")}
     assert len(options) == len(OF_JOBS) + len(MORE) - len(TEXTS)
 
 
@@ -292,10 +298,13 @@ def test_changes_of_a_job_that_arguments_do_not_say_in_full(
 def test_grouped_experts_are_offered_to_a_job_without(ilp_plan: Command) -> None:
     """Experts one after the other take several times as long."""
     job = ("qwen3-30b-a3b", "--gpus", "8xH200", "--ep", "8")
-    offered = re.search(r"^--grouped-experts .* (-\d+)\.\d+ %", ilp_plan("fit", *job).out, re.M)
-    assert offered
+    one_by_one = ilp_plan("fit", *job, "--no-grouped-experts").out
+    offered = re.search(r"^--grouped-experts .* (-\d+)\.\d+ %", one_by_one, re.M)
+    assert offered, one_by_one
     assert int(offered[1]) < -20
-    assert "--grouped-experts" not in ilp_plan("fit", *job, "--grouped-experts").out
+    said, unsaid = (ilp_plan("fit", *job, *more).out for more in (("--grouped-experts",), ()))
+    assert said == unsaid
+    assert "grouped-experts" not in said
 
 
 @pytest.mark.slow
