@@ -186,7 +186,10 @@ def error_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
     """Say in a few words how far the time is off as a rule."""
     expected = known_of(problem, plan).error
     if expected is not None:
-        return f"4 of 5 such runs {expected.words}"
+        if expected.runs and not expected.unmeasured:
+            return f"4 of 5 such runs {expected.words}"
+        missing = f"none with {', '.join(expected.unmeasured)}" if expected.runs else "none like it"
+        return f"4 of 5 runs near it {expected.words}: {missing}"
     shares = time_shares(problem, plan, evaluation)
     error = predicted_error(shares)
     if error is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.report import json_report, lines
+from ilp_planner.faces.report.brief import error_text
 from ilp_planner.faces.report.expected import expected_lines, expected_object, expected_percent
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.time_errors import kind_of_job, machine_known, published_error
@@ -115,4 +116,7 @@ def test_the_runtime_counts(space: str, sharding: str, says: str) -> None:
     ((_, text),) = expected_lines(problem, plan)
     usual = expected_lines(*case(DEFAULT))[0][1]
     assert says in text
+    brief = error_text(problem, plan, None)  # type: ignore[arg-type]
+    assert brief.startswith("4 of 5 such runs took " if "widened" not in text else "4 of 5 runs n")
+    assert says.removesuffix(": widened") in (text if "widened" not in text else brief)
     assert (text == usual) is (space == "megatron" and sharding == "optimizer")
