@@ -1,6 +1,7 @@
 """Seconds of kernels: never faster than the hardware, and never less for more work."""
 
 import csv
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -96,8 +97,10 @@ def test_batched_grouped_and_added_products_are_slower(gpu, m, n, k, count):
 
 @given(real, side, side, side, count, st.integers(1, 8), gradient)
 def test_products_on_streams_are_slower_than_side_by_side(gpu, m, n, k, count, streams, accumulate):
-    """All at once fill the processors best; one after the other they are single products."""
+    """All at once fill the processors best, in whole turns: of others the mean is taken, of what
+    full and partly filled turns would take. One after the other they are single products."""
     gpu = replace(gpu, constants=replace(gpu.constants, concurrent=1.0))
+    streams = math.gcd(count, streams)
     together, some, alone = (
         gpu.grouped(m, n, k, count=count, streams=number, accumulate=accumulate)
         for number in (count, streams, 1)
