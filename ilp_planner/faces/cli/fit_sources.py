@@ -48,8 +48,11 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
-# Options that are completed where they are not given, before the open ones.
-COMPLETED = ("global_batch", "dp", "pp", "layout", "recompute")
+# Options that are completed where they are not given, before the open ones: first those that need
+# no word beside others.
+COMPLETED = (
+    "recompute_layers", "recompute_method", "global_batch", "dp", "pp", "layout", "recompute"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,8 +393,10 @@ def _options_from(
         except PlannerError:
             return False
 
-    if not says_it(said):
-        return None
+    if not says_it(said):  # what followed from options that change is said, perhaps
+        said |= {n: wanted[n] for n in COMPLETED if asked[n] is None and n in wanted}
+        if not says_it(said):
+            return None
     for name in (*COMPLETED, *reversed(OPEN)):  # what follows from the others needs no word
         others = {other: value for other, value in said.items() if other != name}
         if name in said and says_it(others):
