@@ -7,6 +7,18 @@ from dataclasses import dataclass
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import TrainingJob
 
+# What AMD's Primus 26.5.1 sets for every job (`runner/helpers/envs/base_env.sh`): few hardware
+# queues, copies by the DMA engines, scratch memory that stays (jobs with experts crash without),
+# streams of RCCL that go first, and the backward attention of Composable Kernel that it measures.
+# RCCL reads the names of NCCL, and Megatron itself asks for CUDA_DEVICE_MAX_CONNECTIONS.
+ROCM = {
+    "GPU_MAX_HW_QUEUES": "2",
+    "HSA_ENABLE_SDMA": "1",
+    "HSA_NO_SCRATCH_RECLAIM": "1",
+    "TORCH_NCCL_HIGH_PRIORITY": "1",
+    "NVTE_CK_USES_BWD_V3": "1",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -75,6 +87,15 @@ def describe(job: TrainingJob) -> tuple[str, ...]:
         f"global batch {job.global_batch}: {batches}",
         f"pipeline {layout}",
     )
+
+
+def surroundings(job: TrainingJob, *, engine: bool) -> tuple[str, ...]:
+    """Return the variables that a run needs set on AMD's GPUs, for the head of a file that sets
+    none. engine: Transformer Engine runs it, which has variables of its own."""
+    if job.gpu_architecture.vendor != "AMD":
+        return ()
+    said = (f"{k}={v}" for k, v in ROCM.items() if engine or not k.startswith("NVTE_"))
+    return (f"environment: {' '.join(said)}",)
 
 
 def commented(lines: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
+from ilp_planner.formats.exported import ROCM
 from ilp_planner.formats.megatron.earlier import Today, in_todays_words
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.hybrid import PATTERN, with_pipes
@@ -48,17 +49,6 @@ DETERMINISTIC = {
 }
 # Names that AMD's libraries do not read, and what they read instead.
 ON_ROCM = {"CUBLAS_WORKSPACE_CONFIG": ("ROCBLAS_DEFAULT_ATOMICS_MODE", "0")}
-# What AMD's Primus 26.5.1 sets for every job (`runner/helpers/envs/base_env.sh`): few hardware
-# queues, copies by the DMA engines, scratch memory that stays (jobs with experts crash without),
-# streams of RCCL that go first, and the backward attention of Composable Kernel that it measures.
-# RCCL reads the names of NCCL, and Megatron itself asks for CUDA_DEVICE_MAX_CONNECTIONS.
-ROCM = {
-    "GPU_MAX_HW_QUEUES": "2",
-    "HSA_ENABLE_SDMA": "1",
-    "HSA_NO_SCRATCH_RECLAIM": "1",
-    "TORCH_NCCL_HIGH_PRIORITY": "1",
-    "NVTE_CK_USES_BWD_V3": "1",
-}
 
 
 def open_text(option: str, value: str) -> Open | None:

@@ -11,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import PlanError
-from ilp_planner.formats.megatron.arguments import ROCM, arguments_of_job, job_of_arguments
+from ilp_planner.formats.exported import ROCM
+from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.launch import Expected, export_megatron
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment
 from ilp_planner.formats.megatron.script import read_launch
