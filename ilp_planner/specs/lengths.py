@@ -33,6 +33,9 @@ BATCHINGS = PACKED, JOINED, LONGEST, GROUPED, FULL = (
     "packed", "joined", "longest", "grouped", "full",
 )  # fmt: skip
 PADDED = (LONGEST, GROUPED)  # to the longest document of a micro-batch
+# What trainers do with documents that are longer than a sample: they cut them, leave them out, or
+# split them into several.
+LONGER = CUT, LEFT_OUT, SPLIT = "cut", "left out", "split"
 CLASSES = 4096  # different lengths of a histogram, at most
 GRID = 2**16  # points of the distribution of a replica's sum over its samples, about
 FINEST, COARSEST = 512, 8  # steps between the least and the largest value of one sample

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIMENSION
 from ilp_planner.specs.decoder import Decoder, as_decoder
-from ilp_planner.specs.lengths import CLASSES, PACKED, PADDED, Lengths
+from ilp_planner.specs.lengths import CLASSES, CUT, PACKED, PADDED, SPLIT, Lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,7 @@ NUMBERS, LISTS = ("length", "num_tokens", "n_tokens"), ("input_ids", "tokens")
 IMAGES = ("images", "image_size")  # columns and keys that say the images of a document
 SOUND = "audio_seconds"  # likewise, seconds of its sound
 PARTS = (*IMAGES, SOUND)
+FIELDS = ("images", "image_sizes", "seconds")  # of `Lengths`, of each of them
 COLUMNS = ("length", "count", *PARTS)  # a first line of these names them; LEAST: of each
 LEAST = {"length": 1}
 EXPECTED = (
@@ -91,6 +92,51 @@ def _rounded_up(counts: dict[tuple[int, ...], int], step: int) -> dict[tuple[int
         kind = -(-length // step) * step, *images
         found[kind] = found.get(kind, 0) + count
     return dict(sorted(found.items()))
+
+
+def shortened(lengths: Lengths, tokens: int, longer: str, source: str) -> tuple[Lengths, str]:
+    """Return documents of so many tokens at most, and a remark on what becomes of longer ones.
+
+    Parameters
+    ----------
+    longer: one of `specs.lengths.LONGER`; empty: it is not known, and nothing is done.
+    source: of the lengths, for messages.
+
+    Raises
+    ------
+    SpecError: none is left.
+    """
+    if not longer or lengths.longest <= tokens:
+        return lengths, ""
+    counts: dict[tuple[int, ...], int] = {}
+    beyond = lost = 0
+    for kind, count in zip(lengths.kinds, lengths.counts, strict=True):
+        length, *seen = kind
+        over = length > tokens
+        beyond += over * count
+        whole, rest = divmod(length, tokens) if over and longer == SPLIT else (1, 0)
+        if over and longer not in (CUT, SPLIT):
+            whole, lost = 0, lost + length * count
+        elif over and longer == CUT:
+            lost += (length - tokens) * count
+        for each, number in ((min(length, tokens), whole), (rest, int(rest > 0))):
+            if number:
+                counts[each, *seen] = counts.get((each, *seen), 0) + number * count
+    if not counts:
+        raise SpecError(
+            f"{source}: found no document of at most {tokens} tokens, the sequence length, and "
+            "longer ones are left out"
+        )
+    share = 100 * lost / sum(n * count for n, count in lengths.histogram)
+    said = [name for name, of in zip(FIELDS, lengths.images_said, strict=True) if of]
+    columns: dict[str, Any] = dict(
+        zip(("lengths", *said), zip(*sorted(counts), strict=True), strict=True)
+    )
+    found = replace(lengths, **columns, counts=tuple(n for _, n in sorted(counts.items())))
+    return found, (
+        f"{source}: {beyond} of {lengths.documents} documents are longer than a sample of {tokens} "
+        f"tokens and are {longer}" + f" ({share:.3g} % of all tokens)" * (lost > 0)
+    )
 
 
 def of_samples(

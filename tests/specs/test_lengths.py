@@ -17,16 +17,20 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.decoder_parts import Window
 from ilp_planner.specs.lengths import (
     BATCHINGS,
+    CUT,
     FULL,
     GROUPED,
     JOINED,
+    LEFT_OUT,
+    LONGER,
     LONGEST,
     PACKED,
+    SPLIT,
     Lengths,
     expected_largest,
     packs,
 )
-from ilp_planner.specs.lengths_reader import lengths_text, of_samples, read_lengths
+from ilp_planner.specs.lengths_reader import lengths_text, of_samples, read_lengths, shortened
 from tests.examples import examples
 
 SEQUENCE = 64
@@ -286,6 +290,37 @@ def test_documents_longer_than_a_sample_are_refused() -> None:
     padded = Lengths(lengths=(100, 700), counts=(1, 1), batching=LONGEST)
     assert of_samples(model, padded, "lengths.txt").sequence == 768
     assert of_samples(model, padded.made(PACKED), "lengths.txt").sequence == 8192
+
+
+@examples(60)
+@given(lengths=documents(), tokens=st.integers(1, SEQUENCE + 4), seen=st.booleans())
+def test_longer_documents_are_cut_left_out_or_split(
+    lengths: Lengths, tokens: int, seen: bool
+) -> None:
+    """One by one; whatever becomes of them, none is longer than a sample after it."""
+    if seen:
+        lengths = replace(lengths, images=tuple(range(len(lengths.lengths))))
+    every = [length for length, count in rows_of(lengths) for _ in range(count)]
+    assert shortened(lengths, tokens, "", "a file") == (lengths, "")
+    for longer in LONGER:
+        expected = Counter()
+        for length in every:
+            if longer == CUT or length <= tokens:
+                expected[min(length, tokens)] += 1
+            elif longer == SPLIT:
+                expected.update([*[tokens] * (length // tokens), length % tokens])
+        del expected[0]
+        if not expected:
+            with pytest.raises(SpecError, match=f"a file: found no document of at most {tokens} "):
+                shortened(lengths, tokens, longer, "a file")
+            continue
+        found, remark = shortened(lengths, tokens, longer, "a file")
+        assert dict(found.histogram) == expected
+        beyond = sum(length > tokens for length in every)
+        assert (f"{beyond} of {len(every)} documents" in remark) is (beyond > 0)
+        lost = 1 - sum(map(prod, found.histogram)) / sum(every)
+        assert (f"({100 * lost:.3g} % of all tokens)" in remark) is (lost > 0)
+        assert (longer == LEFT_OUT) >= (found.documents < len(every))
 
 
 def test_many_lengths_are_rounded_up() -> None:

@@ -153,7 +153,8 @@ def _with_lengths(arguments: MegatronArguments, asked: dict[str, Any]) -> Megatr
     PlannerError: it makes them otherwise, or they are longer than its samples.
     """
     from ilp_planner.formats.megatron.arguments import job_of_arguments
-    from ilp_planner.specs.lengths_reader import of_samples, read_lengths
+    from ilp_planner.specs.lengths import JOINED, SPLIT
+    from ilp_planner.specs.lengths_reader import of_samples, read_lengths, shortened
     from ilp_planner.specs.model import ModelSpec
 
     named, batching, said = asked["lengths"], asked["batching"], arguments.makes_samples
@@ -170,10 +171,13 @@ def _with_lengths(arguments: MegatronArguments, asked: dict[str, Any]) -> Megatr
         )
     lengths = read_lengths(read_document(Path(named), SpecError), said or batching)
     job = job_of_arguments(arguments)
+    longer = arguments.longer or (SPLIT if lengths.batching == JOINED else "")
+    lengths, remark = shortened(lengths, job.model.sequence, longer, named)
     spec = ModelSpec(name="the model", precision=job.settings.precision, architecture=job.model)
     model = of_samples(spec, lengths, named, option=f"`{arguments.spelled('--seq-length')} {{}}`")
     own = {"lengths": lengths, "sequence": model.sequence}
-    return replace(arguments, features={**arguments.features, **own})
+    remarks = (*arguments.remarks, *filter(None, [remark]))
+    return replace(arguments, features={**arguments.features, **own}, remarks=remarks)
 
 
 def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from ilp_planner.formats.imported.rows import (
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
 from ilp_planner.formats.megatron.sparse import CHOSEN, LOSS
-from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
+from ilp_planner.specs.lengths import CUT, GROUPED, LEFT_OUT, LONGEST, PACKED, SPLIT
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, OF_EACH, ROUTED
 
 FUSED = "apply_dsa_kernel_fusion"
@@ -134,6 +134,10 @@ def _finish(reading: Reading) -> None:
     _head(reading)
     sorts = truth(given.get("group_by_length"))
     reading.batching = PACKED if truth(given.get("packing")) else (GROUPED if sorts else LONGEST)
+    # `truncation_strategy`: delete, unless it is said
+    reading.longer = {"left": CUT, "right": CUT, "split": SPLIT}.get(
+        str(given.get("truncation_strategy")), LEFT_OUT
+    )
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":

@@ -115,7 +115,7 @@ class Reading:
     plan unless `finish` looks at them, and unknown ones. encoders: those of the model that is
     named, by their fields. encoder_is: their fields that the system decides, and the parts of the
     model that are `frozen`. outputs: numbers that the head gives for a token, as of a classifier;
-    0: one for every word. batching: as `MegatronArguments` has it.
+    0: one for every word. batching, longer: as `MegatronArguments` has them.
     """
 
     system: System
@@ -131,6 +131,7 @@ class Reading:
     encoder_is: dict[str, Any] = field(default_factory=dict)
     outputs: int = 0
     batching: str = ""
+    longer: str = ""
 
     def take(self, written: str, value: Any) -> None:
         """Read one key; None: its default; an `Open` value is not known.
@@ -493,6 +494,7 @@ def read_pairs(
         values=values,
         features=_features(reading),
         batching=reading.batching,
+        longer=reading.longer,
         program=system.name,
         source=source,
         environment=environment,

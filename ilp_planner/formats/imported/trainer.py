@@ -30,7 +30,7 @@ from ilp_planner.formats.imported.table import (
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import CP_COMM, FORMAT_FIELD, FUSED_FIELD, LOSS_FIELD, MOMENTS_FIELD
 from ilp_planner.settings.values import MOMENT_BYTES
-from ilp_planner.specs.lengths import GROUPED, JOINED, LONGEST, PACKED
+from ilp_planner.specs.lengths import CUT, GROUPED, JOINED, LONGEST, PACKED, SPLIT
 from ilp_planner.specs.training import BLOCKWISE, BOTH_WAYS, LIGER, PAGED
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def _finish(reading: Reading, version: int | None = None) -> None:
     if given.get("do_predict") and not given.get("do_train"):
         raise reading.error("do_predict", True, "do_train: true: nothing is trained")
     reading.batching = _batching(given)
+    reading.longer = SPLIT if given.get("stage") == "pt" else CUT
     way = _way(reading, version)
     if kind := FORMATS.get(str(given.get("optim")).lower(), ""):
         reading.say(MOMENTS_FIELD, MOMENT_BYTES[kind])

@@ -64,6 +64,7 @@ class MegatronArguments:
     beyond: fields of settings that no argument says, by name. runtime: the training system that
     judges the job; empty: Megatron-LM. features: fields of the model that no argument says.
     batching: how another system makes samples of documents (`specs.lengths`); empty: unknown.
+    longer: what it does with longer ones, one of `LONGER` there; empty: unknown.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -80,6 +81,7 @@ class MegatronArguments:
     runtime: str = ""
     features: Mapping[str, Any] = field(default_factory=dict)
     batching: str = ""
+    longer: str = ""
     spelling: "Spelling | None" = field(default=None, compare=False)
 
     def __getitem__(self, key: str) -> Value:

@@ -103,10 +103,6 @@ def test_launches_say_how_samples_are_made(ilp_plan: Callable[..., Done], tmp_pa
         asks = "packing" in text or "group_by" in text
         assert ("(`--lengths`); counted as full ones" in alone) == asks
         assert "padding" not in alone
-    lengths.write_text("length\n3000\n")
-    longer = ilp_plan(*asked, "--lengths", str(lengths)).err
-    assert longer.count("\n") == 1
-    assert "; `cutoff_len 3072` has room" in longer
 
 
 def test_lines_of_megatron_join_documents_or_have_packs(
@@ -126,7 +122,8 @@ def test_lines_of_megatron_join_documents_or_have_packs(
     alone = ilp_plan("fit", "--gpus", "8xH100", "--batching", "joined", "--megatron-args", LINE)
     assert "--batching: found joined without --lengths, expected none" in alone.err
     lengths.write_text("length\n2000\n")
-    longer = ilp_plan(*asked, LINE)
+    assert "1 of 1 documents are longer than a sample" in ilp_plan(*asked, LINE).out
+    longer = ilp_plan(*asked, f"{LINE} --sft")
     assert longer.err.count("\n") == 1
     assert longer.err.endswith(
         "found a document of 2000 tokens, expected at most 1024, the sequence length; "
@@ -146,3 +143,33 @@ def test_of_other_launches_it_has_to_be_said(ilp_plan: Callable[..., Done], tmp_
     refused = ilp_plan(*asked)
     assert "--lengths: found no --batching, expected one beside a launch line" in refused.err
     assert ilp_plan(*asked, "--batching", "joined").code in (0, 2)
+
+
+def test_launches_say_what_becomes_of_longer_documents(
+    ilp_plan: Callable[..., Done], tmp_path: Path
+) -> None:
+    """As the trainer does with them; of a launch that does not say, they are refused."""
+    lengths, file = tmp_path / "lengths.csv", tmp_path / "run.yaml"
+    lengths.write_text("length,count\n500,100\n1500,60\n4000,20\n")
+    factory = (
+        "model_name_or_path: Qwen/Qwen3-0.6B\ntemplate: qwen3\nfinetuning_type: full\n"
+        "cutoff_len: 2048\nbf16: true\nper_device_train_batch_size: 1\nstage: "
+    )
+    swift = (
+        "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-0.6B --tuner_type full --max_length 2048 "
+        "--packing true --micro_batch_size 1 --global_batch_size 16 "
+    )
+    for name, text, said in (
+        ("run.yaml", factory + "sft\n", "cut (17.7 % of all tokens)"),
+        ("run.yaml", factory + "sft\nneat_packing: true\n", "cut (17.7 % of all tokens)"),
+        ("run.yaml", factory + "pt\n", "split"),
+        ("run.sh", swift, "left out (36.4 % of all tokens)"),
+        ("run.sh", f"{swift}--truncation_strategy right", "cut (17.7 % of all tokens)"),
+        ("run.sh", f"{swift}--truncation_strategy split", "split"),
+    ):
+        file = tmp_path / name
+        file.write_text(text)
+        done = ilp_plan("fit", file, "--gpus", "8xH100", "--lengths", lengths, "--verdict")
+        assert done.code == 0, done.err
+        told = f"20 of 180 documents are longer than a sample of 2048 tokens and are {said}"
+        assert told in " ".join(done.out.split())
