@@ -1175,8 +1175,8 @@ class Pipelines:
                 if stop > self.high.get((d + g, k), -1):
                     continue
                 found = self.stages.sweep(g, flight, leave, stop, self.longest, prices)
-                a = max(a, (stop - len(found) - inner + grain - 1) // grain * grain)
-                for start in range(a, min(b, stop - (grain == 1)) + 1, grain):
+                first = max(a, (stop - len(found) - inner + grain - 1) // grain * grain)
+                for start in range(first, min(b, stop - (grain == 1)) + 1, grain):
                     less = start + inner
                     bound = found[stop - 1 - less][enter] if less < stop else 1
                     if bound <= self.longest:

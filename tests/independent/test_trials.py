@@ -21,6 +21,9 @@ most_spaces = pytest.mark.parametrize(
     "space", often(SPACES, *(name for name in SPACES if name not in ("torchtitan", "deepspeed")))
 )
 FIRST = 10**6  # seeds that no slice of the benchmark has
+# Seeds whose bounds were above the optimum, of checkers that nobody was given: stages of one
+# operator that take too long ended the list of those of several.
+ABOVE = {"operators": (572,)}
 
 
 def seeds(few: int, many: int) -> int:
@@ -33,6 +36,11 @@ def test_no_bound_of_an_instance_is_above_the_optimum_of_enumeration(space: str)
     found = bounds(space, FIRST, seeds(4, 60))
     assert not found["above"]
     assert found["instances"]
+
+
+@pytest.mark.parametrize(("space", "seed"), [(k, x) for k, of in ABOVE.items() for x in of])
+def test_no_bound_is_above_the_optimum_where_one_was(space: str, seed: int) -> None:
+    assert not bounds(space, seed, 1)["above"]
 
 
 @most_spaces
