@@ -9,7 +9,13 @@ that it reads. `spaces/runtimes/deepspeed.py` has the jobs that it runs.
 from typing import Any
 
 from ilp_planner.base.files import to_json
-from ilp_planner.formats.exported import Expected, Exported, describe, surroundings, unlike_torch
+from ilp_planner.formats.exported import (
+    Expected,
+    Exported,
+    describe,
+    environment_lines,
+    unlike_torch,
+)
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.deepspeed import RUNTIME, TOOL, check_deepspeed, zero_stage
 from ilp_planner.spaces.runtimes.limits import check_order, unlike_moments
@@ -65,7 +71,7 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
     """
     check_deepspeed(job)
     notes = [*check_order(job, TOOL), *unlike_torch(job, TOOL), *unlike_moments(job, TOOL)]
-    notes += surroundings(job, engine=False)  # JSON has no room for them
+    notes += environment_lines(job, engine=False)  # JSON has no room for them
     config = {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": job.micro_batch,

@@ -73,8 +73,12 @@ def unlike_torch(job: TrainingJob, tool: str) -> Iterator[str]:
         )
 
 
-def describe(job: TrainingJob) -> tuple[str, ...]:
-    """Return a description of the run, for the head of a file."""
+def describe(job: TrainingJob, *, engine: bool | None = None) -> tuple[str, ...]:
+    """Return a description of the run, for the head of a file.
+
+    engine: the variables that the run needs are said, as `rocm_variables` has them; None: they are
+    not, as that file or another one sets them.
+    """
     s = job.settings
     degrees = f"tp {job.tp}, cp {s.cp}, ep {s.ep}, dp {job.dp}, pp {job.pp}"
     batches = f"{job.micro_batches} micro-batches of {job.micro_batch} per replica"
@@ -86,16 +90,28 @@ def describe(job: TrainingJob) -> tuple[str, ...]:
         f"{job.world} devices: {degrees}",
         f"global batch {job.global_batch}: {batches}",
         f"pipeline {layout}",
+        *(() if engine is None else environment_lines(job, engine=engine)),
     )
 
 
-def surroundings(job: TrainingJob, *, engine: bool) -> tuple[str, ...]:
-    """Return the variables that a run needs set on AMD's GPUs, for the head of a file that sets
-    none. engine: Transformer Engine runs it, which has variables of its own."""
+def rocm_variables(job: TrainingJob, *, engine: bool) -> dict[str, str]:
+    """Return the variables that a run needs set on AMD's GPUs; nothing on others.
+
+    engine: Transformer Engine runs it, which has variables of its own.
+    """
     if job.gpu_architecture.vendor != "AMD":
-        return ()
-    said = (f"{k}={v}" for k, v in ROCM.items() if engine or not k.startswith("NVTE_"))
-    return (f"environment: {' '.join(said)}",)
+        return {}
+    found = {name: value for name, value in ROCM.items() if engine or not name.startswith("NVTE_")}
+    if engine and job.settings.kernels.quantised == "mxfp8":
+        # Otherwise ROCm's Transformer Engine refuses it (`quantization.py: check_mxfp8_support`).
+        found["NVTE_ROCM_ENABLE_MXFP8"] = "1"
+    return found
+
+
+def environment_lines(job: TrainingJob, *, engine: bool) -> tuple[str, ...]:
+    """Return the same as one line of words, for a file that sets no variables."""
+    words = [f"{name}={value}" for name, value in rocm_variables(job, engine=engine).items()]
+    return (f"environment: {' '.join(words)}",) if words else ()
 
 
 def commented(lines: list[str]) -> list[str]:

@@ -17,7 +17,6 @@ from ilp_planner.formats.exported import (
     Exported,
     commented,
     describe,
-    surroundings,
     unlike_torch,
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
@@ -132,7 +131,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         sections["dist"]["use_megatron_fsdp"] = True
     top: Section = {} if s.precision == "fp32" else {"mixed_precision": _precision(job)}
     notes = _notes(job)
-    head = [f"overrides for {TOOL}: {name}", *describe(job), *surroundings(job, engine=True)]
+    head = [f"overrides for {TOOL}: {name}", *describe(job, engine=True)]
     head += [f"note: {n}" for n in notes]
     return Exported({".yaml": _yaml(head, top, sections)}, notes)
 

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlanError
-from ilp_planner.formats.exported import Expected, Exported, describe, file_name, surroundings
+from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.peft import TOOL, check_peft, optimizer_name
 from ilp_planner.specs.lengths import FULL, GROUPED, LONGEST
@@ -168,9 +168,8 @@ def export_peft(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
             "moments in 8 bits or in pages; nearest it can run: lora = 16"
         )
     check_peft(job)
-    about = f"{TOOL}: {name}", *describe(job), *surroundings(job, engine=False)
     text = SCRIPT.format(
-        title=_plain("; ".join(about)),
+        title=_plain("; ".join((f"{TOOL}: {name}", *describe(job, engine=False)))),
         plan=json.dumps(_plan(job), indent=1).replace("\\", "\\\\"),
         ranks=min(job.world, job.devices_per_node),
         file=file_name(name, ".py"),

@@ -10,14 +10,7 @@ A model that torchtitan has no flavor of comes with a module that registers it
 
 import json
 
-from ilp_planner.formats.exported import (
-    Expected,
-    Exported,
-    commented,
-    describe,
-    module_name,
-    surroundings,
-)
+from ilp_planner.formats.exported import Expected, Exported, commented, describe, module_name
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES, check_order
 from ilp_planner.spaces.runtimes.torchtitan import RUNTIME, TOOL, alone, check_torchtitan
@@ -203,7 +196,7 @@ def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
 
 def toml_text(tables: Tables, job: TrainingJob, name: str, notes: list[str]) -> str:
     """Return TOML text; JSON's strings, numbers and booleans are TOML's as well."""
-    about = [f"{TOOL}: {name}", *describe(job), *surroundings(job, engine=False)]
+    about = [f"{TOOL}: {name}", *describe(job, engine=False)]
     lines = commented([*about, *(f"note: {n}" for n in notes)])
     for table, values in tables.items():
         lines += ["", f"[{table}]"]

@@ -15,14 +15,7 @@ layers; `model.py`: YaRN's factor on scores), `models/common/config_utils.py`, `
 from collections.abc import Callable, ItemsView, Mapping, Sequence
 from dataclasses import dataclass
 
-from ilp_planner.formats.exported import (
-    Expected,
-    Exported,
-    commented,
-    describe,
-    module_name,
-    surroundings,
-)
+from ilp_planner.formats.exported import Expected, Exported, commented, describe, module_name
 from ilp_planner.formats.torchtitan import stage_modules
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES
@@ -279,8 +272,7 @@ def export_torchtitan_python(job: TrainingJob, name: str, _: Expected | None = N
     head = commented(
         [
             f"{TOOL}: {name}",
-            *describe(job),
-            *surroundings(job, engine=False),
+            *describe(job, engine=False),
             *(f"note: {note}" for note in notes),
             f"start: torchrun ... -m torchtitan.train --module {module_name(name)} --config "
             f"{FUNCTION} --hf_assets_path ... --dataloader.dataset ...",

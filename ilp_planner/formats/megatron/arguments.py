@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.exported import ROCM
+from ilp_planner.formats.exported import rocm_variables
 from ilp_planner.formats.megatron.earlier import Today, in_todays_words
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.hybrid import PATTERN, with_pipes
@@ -256,16 +256,13 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
     depends on one hardware queue; FSDP needs several. AMD's GPUs have variables of their own.
     """
     kernels, amd = job.settings.kernels, job.gpu_architecture.vendor == "AMD"
-    found = dict(ROCM) if amd else {}
+    found = rocm_variables(job, engine=True)
     for name, value in DETERMINISTIC.items() if kernels.deterministic else ():
         own, other = ON_ROCM.get(name, (name, value)) if amd else (name, value)
         found[own] = other
     sharded = job.settings.optimizer.divides
     if not sharded and job.tp * job.settings.cp > 1:
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    if kernels.quantised == "mxfp8" and amd:
-        # Otherwise ROCm's Transformer Engine refuses it (`quantization.py: check_mxfp8_support`).
-        found["NVTE_ROCM_ENABLE_MXFP8"] = "1"
     if job.settings.offload.modules:
         # Otherwise Transformer Engine moves weights as well.
         found["NVTE_CPU_OFFLOAD_V1"] = "1"
