@@ -78,15 +78,17 @@ def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
         raise SpecError(f"{model.name}: {error}") from None
     gone = tuple(REMARKS[name] for name in said)
     remarks = tuple(note for note in model.remarks if not note.startswith(gone))
-    return replace(model, architecture=found, remarks=(*remarks, *_beyond(decoder, tokens)))
+    learned, most = decoder.positions == "learned", decoder.max_position_embeddings
+    remarks += beyond_positions(tokens, most, learned=learned)
+    return replace(model, architecture=found, remarks=remarks)
 
 
-def _beyond(decoder: Decoder, tokens: int) -> tuple[str, ...]:
-    """Return a remark on samples that are longer than a model has positions."""
-    most = decoder.max_position_embeddings
+def beyond_positions(tokens: int, most: int, *, learned: bool) -> tuple[str, ...]:
+    """Return a remark on samples that are longer than a model has positions. learned: these are
+    parameters."""
     if tokens <= most:
         return ()
-    table = "; its table of positions grows with it" if decoder.positions == "learned" else ""
+    table = "; its table of positions grows with it" if learned else ""
     return (
         f"sequence: {tokens} tokens are beyond the {most} positions that the model was made for: "
         f"max_position_embeddings {tokens} is assumed{table}",

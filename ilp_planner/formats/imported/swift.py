@@ -134,10 +134,7 @@ def _finish(reading: Reading) -> None:
     _head(reading)
     sorts = truth(given.get("group_by_length"))
     reading.batching = PACKED if truth(given.get("packing")) else (GROUPED if sorts else LONGEST)
-    # `truncation_strategy`: delete, unless it is said
-    reading.longer = {"left": CUT, "right": CUT, "split": SPLIT}.get(
-        str(given.get("truncation_strategy")), LEFT_OUT
-    )
+    reading.longer = TRUNCATION.get(str(given.get("truncation_strategy") or "delete"), "")
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":
@@ -152,6 +149,10 @@ def _finish(reading: Reading) -> None:
         )
 
 
+# `truncation_strategy` -> what becomes of documents that are longer than a sample.
+TRUNCATION = {
+    "delete": LEFT_OUT, "left": CUT, "right": CUT, "truncation_left": CUT, "split": SPLIT,
+}  # fmt: skip
 ROWS: dict[str, Says] = {
     "NPROC_PER_NODE": EACH,
     "NNODES": NODES,

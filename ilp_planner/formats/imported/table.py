@@ -47,6 +47,7 @@ from ilp_planner.formats.megatron.values import (
     read_value,
 )
 from ilp_planner.settings.rules import AS_ENCODER, ENCODER_FIELD
+from ilp_planner.specs.samples import beyond_positions
 from ilp_planner.specs.training import Settings
 from ilp_planner.specs.tuning import MOST_DROPOUT
 
@@ -615,7 +616,9 @@ def _values(reading: Reading) -> dict[str, Value]:
     most = values.get("max_position_embeddings")
     if values.get("position_embedding_type") in ("rope", "yarn", "none") and length:
         # No parameters: positions beyond those of the model's file need none.
-        values["max_position_embeddings"] = max(length, most if isinstance(most, int) else 0)
+        most = most if isinstance(most, int) and most else length
+        reading.remarks += beyond_positions(length, most, learned=False)
+        values["max_position_embeddings"] = max(length, most)
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -173,3 +173,14 @@ def test_launches_say_what_becomes_of_longer_documents(
         assert done.code == 0, done.err
         told = f"20 of 180 documents are longer than a sample of 2048 tokens and are {said}"
         assert told in " ".join(done.out.split())
+
+
+def test_launches_are_told_of_samples_beyond_the_positions(
+    ilp_plan: Callable[..., Done], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.yaml"
+    for tokens, told in ((8192, False), (262144, True)):
+        file.write_text(FACTORY.replace("cutoff_len: 1024", f"cutoff_len: {tokens}"))
+        assert f"cutoff_len: {tokens}" in file.read_text()
+        done = ilp_plan("fit", file, "--gpus", "8xH100", "--verdict")
+        assert (f"{tokens} tokens are beyond the " in done.out) is told
