@@ -89,6 +89,32 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
         assert proved(proof) <= optimum
 
 
+@given(tiny.problems(most_ways=5_000), st.integers(0, 2**32), st.floats(0.05, 1.2))
+@examples(60)
+def test_stages_that_a_sweep_leaves_out_take_too_long(
+    problem: Problem[Any], seed: int, share: float
+) -> None:
+    """Those that are listed have the bounds that they have in a list of all, wherever it ends."""
+    optimum = min(tiny.least_time(problem), HUGE)
+    proof, drawn = independent_proof(problem, optimum), random.Random(seed)
+    mixed_prices(proof, drawn)
+    plans, costs, cases, _ = checker.opened(read(proof))
+    for size in plans["micro_batches"]:
+        stages = checker.Stages(costs, plans, size, cases[size])
+        longest = int(share * min(optimum, 1e6) * checker.PS * size / plans["batch"])
+        for g in stages.groups:
+            prices, leave = stages.prices_of(g, 1), drawn.choice((0, 1, checker.INNER))
+            for stop in range(1, stages.n + 1):
+                few, every = (stages.sweep(g, 1, leave, stop, most, prices)
+                              for most in (longest, checker.NEVER))  # fmt: skip
+                alone = stages.groups[g].sums
+                listed = [alone[stop] - alone[stop - k - 1] <= longest for k in range(len(every))]
+                assert all(
+                    few[k] == every[k] if k < len(few) else not fits or min(every[k]) > longest
+                    for k, fits in enumerate(listed)
+                )
+
+
 @given(tiny.problems(most_ways=5_000))
 @examples(60)
 def test_a_claim_about_some_of_the_nodes_is_about_each_number_of_them(

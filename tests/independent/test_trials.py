@@ -21,8 +21,8 @@ most_spaces = pytest.mark.parametrize(
     "space", often(SPACES, *(name for name in SPACES if name not in ("torchtitan", "deepspeed")))
 )
 FIRST = 10**6  # seeds that no slice of the benchmark has
-# Seeds whose bounds were above the optimum, of checkers that nobody was given: stages of one
-# operator that take too long ended the list of those of several.
+# Seeds whose bounds were above the optimum once: where a single operator takes too long, the stages
+# that end before it were left out together with longer ones that end elsewhere.
 ABOVE = {"operators": (572,)}
 
 

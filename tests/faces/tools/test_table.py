@@ -66,6 +66,18 @@ def test_a_property_arrives_as_the_option_that_it_is_named_after(name: str, key:
     assert context.params["as_json"] is True
 
 
+@for_each(("name", "key"), EVERY)
+def test_no_is_said_where_a_switch_has_a_word_for_it(name: str, key: str) -> None:
+    row = parameters(name)[key]
+    said = words_of(name, {**required(name), key: False}, MOST)
+    negatives = [word for word in said if word.startswith("--no-")]
+    assert negatives == ([row.negative] if row.negative else [])
+    if row.negative:
+        _, command = made(name)
+        context = command.make_context(name, said[1:], obj=0.0, help_option_names=HELP)
+        assert context.params[key] is False
+
+
 @for_each("name", TOOLS)
 def test_schemas_are_schemas(name: str) -> None:
     for one in (input_schema(name), output_schema(name)):
