@@ -34,10 +34,14 @@ Row = dict[str, Any]
 SECONDS = 200.0
 EQUAL = 1e-6  # percent: the claim is rounded down by as much before it is proved
 NATIVE = {
-    "native gpt 1.3B, 4": "gpt3-1.3b --cluster v100-32gb-1x4",
-    "native gpt 6.7B, 1 or 2 nodes of 8": "gpt3-6.7b --cluster v100-32gb-2x8 --max-devices 16",
-    "native resnet 2B, 4": "wide-resnet-2b --cluster v100-32gb-1x4",
-    "native t5 770M, 4": "t5-770m --cluster v100-32gb-1x4",
+    "native gpt 1.3B, 4": "gpt3-1.3b --cluster v100-32gb-1x4 --global-batch-size 512",
+    "native gpt 6.7B, 1 or 2 nodes of 8": "gpt3-6.7b --cluster v100-32gb-2x8 --max-devices 16 "
+    "--global-batch-size 512",
+    "native resnet 2B, 4": "wide-resnet-2b --cluster v100-32gb-1x4 --global-batch-size 512",
+    "native t5 770M, 4": "t5-770m --cluster v100-32gb-1x4 --global-batch-size 512",
+    "native gpt 1.3B, 2x8, batch 64": "gpt3-1.3b --cluster v100-32gb-2x8 --global-batch-size 64",
+    "native gpt 6.7B, 4x8, batch 64": "gpt3-6.7b --cluster v100-32gb-4x8 --global-batch-size 64",
+    "native t5 3B, 2x8, batch 64": "t5-3b --cluster v100-32gb-2x8 --global-batch-size 64",
 }
 LAYERS = {
     "native gpt 1.3B, 12 V100 + 4 T4, --space groups": "gpt3-1.3b --cluster mixed-v100-t4 "
@@ -51,6 +55,7 @@ JOBS = {  # of the README, and of other runtimes
     "--global-batch-size 128 --pp 2 --virtual-stages 1",
     "Llama-3 8B, 32 A100, batch 256": "llama3-8b --cluster a100-4x8 --global-batch-size 256",
     "Llama-3 70B, 64 H100, batch 256": "llama3-70b --gpus 64xH100 --global-batch-size 256",
+    "deepseek-v3, 256 H100, batch 2048": "deepseek-v3 --gpus 256xH100 --global-batch-size 2048",
     "Mixtral 8x7B, 16 H100, batch 64": "mixtral-8x7b --gpus 16xH100 --global-batch-size 64",
     "Llama-3 8B, 16 H100, batch 64, DeepSpeed": "llama3-8b --gpus 16xH100 "
     "--global-batch-size 64 --runtime deepspeed",
@@ -97,7 +102,7 @@ def commands() -> dict[str, Callable[[Path], list[str]]]:
             words = [*words_of(case).split(), "--memory-limit", case.memory]
             found[case.name] = lambda _, words=words: words
     for name, text in NATIVE.items():
-        words = [*text.split(), "--space", "operators", "--global-batch-size", "512"]
+        words = [*text.split(), "--space", "operators"]
         found[name] = lambda _, words=words: words
     if SAMPLES.exists():
         found |= {name: lambda folder, one=one: _metis(folder, *one) for name, one in METIS.items()}
