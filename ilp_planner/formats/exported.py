@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ilp_planner.job.quantised import recipe_variables
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import TrainingJob
 
@@ -102,10 +103,7 @@ def rocm_variables(job: TrainingJob, *, engine: bool) -> dict[str, str]:
     if job.gpu_architecture.vendor != "AMD":
         return {}
     found = {name: value for name, value in ROCM.items() if engine or not name.startswith("NVTE_")}
-    if engine and job.settings.kernels.quantised == "mxfp8":
-        # Otherwise ROCm's Transformer Engine refuses it (`quantization.py: check_mxfp8_support`).
-        found["NVTE_ROCM_ENABLE_MXFP8"] = "1"
-    return found
+    return found | recipe_variables(job) if engine else found
 
 
 def environment_lines(job: TrainingJob, *, engine: bool) -> tuple[str, ...]:

@@ -52,6 +52,15 @@ ONE_SCALE = ("fp8-delayed", "fp8-current")  # per tensor
 # (`param_and_grad_buffer.py`: in the buffer of the gradients, which are not there then).
 GATHERED_EXACTLY = ("mxfp8", "nvfp4")
 
+# Variables without which ROCm's Transformer Engine refuses a recipe (`quantization.py:
+# check_mxfp8_support`).
+ON_ROCM = {"mxfp8": {"NVTE_ROCM_ENABLE_MXFP8": "1"}}
+
+
+def recipe_variables(job: TrainingJob) -> dict[str, str]:
+    """Return the variables that Transformer Engine reads for the recipe on AMD's GPUs."""
+    return ON_ROCM.get(job.settings.kernels.quantised, {})
+
 
 def kept_width(job: TrainingJob) -> float:
     """Return bytes per number of a product's input."""
