@@ -14,6 +14,7 @@ from tests.schemas.derived import closed, nullable
 from tests.schemas.words import (
     BY_NAME,
     CHOICES,
+    ITEMS,
     LIKE,
     MAY_BE,
     MEANING,
@@ -72,14 +73,14 @@ class Seen:
 
 
 def objects_of(values: Iterable[Any]) -> dict[str, Seen]:
-    """Return, by their key, what is in the objects of outputs."""
+    """Return, by their key, what is in the objects and lists of outputs."""
     found: dict[str, Seen] = {}
     left = list(values)
     while left:
         value = left.pop()
         if isinstance(value, dict):
             for key, inner in value.items():
-                if isinstance(inner, dict):
+                if isinstance(inner, dict | list):
                     found.setdefault(key, Seen()).add(inner)
             left += value.values()
         elif isinstance(value, list):
@@ -89,7 +90,7 @@ def objects_of(values: Iterable[Any]) -> dict[str, Seen]:
 
 class Writer:
     """Writes the schema of what was seen. shared: of keys that are said once, all that was seen.
-    objects: of all keys, the objects that are in any output (`objects_of`)."""
+    objects: of all keys, the objects and lists that are in any output (`objects_of`)."""
 
     def __init__(self, name: str, values: Iterable[Any], objects: Mapping[str, Seen]) -> None:
         self.name, self.seen = name, Seen()
@@ -143,15 +144,25 @@ class Writer:
             # What no example has here is as it is elsewhere: an output that has it must be valid.
             schema |= self._object(seen if seen.objects else self.objects[key], place)
         if "array" in kinds and seen.items is not None:
-            # What is in no list of any output is not known, and there is no list but an empty one.
-            inner = self._schema(seen.items, place, whole_object=True) if seen.items.kinds else {}
-            schema["items"] = inner
+            schema["items"] = self._items(seen.items, place)
         if key in CHOICES and kinds <= {"string", "null"}:
             schema["enum"] = [*CHOICES[key], *([None] if "null" in kinds else [])]
             return schema
         listed = sorted(kinds)
         schema["type"] = listed[0] if len(listed) == 1 else listed
         return dict(sorted(schema.items(), key=lambda pair: ORDER.index(pair[0])))
+
+    def _items(self, seen: Seen, place: tuple[str, ...]) -> dict[str, Any]:
+        """Return the schema of what is in a list; where all are empty here, as it is elsewhere."""
+        if seen.kinds:
+            return self._schema(seen, place, whole_object=True)
+        key = place[-1]
+        if kind := ITEMS.get(f"{self.name}:{key}") or ITEMS.get(key):
+            return {"type": kind}
+        elsewhere = self.objects[key].items
+        if elsewhere is None or not elsewhere.kinds:
+            raise KeyError(f"{self.name}: {key}: say in tests/schemas/words.py what is in the list")
+        return self._schema(elsewhere, place, whole_object=True)
 
     def _reference(self, key: str) -> Callable[[], dict[str, Any]] | None:
         """Return what makes a part that is derived."""

@@ -86,6 +86,16 @@ MAY_BE: dict[str, set[str]] = {
 }
 # Places where the same part stands as under another key, or null.
 LIKE = {"free.change": "more_gpus"}
+# Types of what is in lists that are empty in all outputs, or are of another type elsewhere.
+ITEMS = {
+    "drop": "string",
+    "calibrate:left_out": "object",
+    "profile-predict:left_out": "string",
+    "not_ruled_out": "integer",
+    "parts_not_ruled_out": "integer",
+    "prices": "object",
+    "exact_stages": "object",
+}
 # Keys that may be missing in any output.
 OPTIONAL: dict[str, set[str]] = {
     "plan": {
@@ -617,6 +627,7 @@ MEANING = {
     "enough": "What would do where nothing fits.",
     "otherwise": "Ways to train something else that fit, where nothing does.",
     "otherwise.runtime": "Training system whose plan fits, by its name in `solve`.",
+    "free.runtime": "Training system of these plans, by its name in `solve`.",
     "otherwise.by": "Programs that train so.",
     "memory": "Bytes of every GPU, or of each stage.",
     # Simulate

@@ -275,12 +275,14 @@ class AllFree:
     """The result with all settings free. change: None if nothing fits, or nothing was found in
     time.
     bound: lower bound of the search's plans in seconds; 0: none was proved. among: the set of
-    plans. impossible: it is proved that none fits."""
+    plans. impossible: it is proved that none fits. runtime: the name of the space of these plans.
+    """
 
     change: Change | None
     bound: float
     among: str
     impossible: bool
+    runtime: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,12 +326,12 @@ def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
     from ilp_planner.optimize.solve import solve
     from ilp_planner.optimize.solvers.base import Limits
 
-    job = judge.job
+    job, runtime = judge.job, judge.space.name
     try:
         problem = free_problem(judge, job.world)
         result = solve(problem, limits=Limits(seconds=seconds))
     except PlannerError:
-        return AllFree(change=None, bound=0.0, among="", impossible=False)
+        return AllFree(change=None, bound=0.0, among="", impossible=False, runtime=runtime)
     change = None
     if result.plan is not None:
         found = replace(
@@ -345,6 +347,7 @@ def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
         bound=result.bound,
         among=result.among,
         impossible=result.status is Status.INFEASIBLE,
+        runtime=runtime,
     )
 
 

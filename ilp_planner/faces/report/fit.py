@@ -268,6 +268,7 @@ def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
             "bound": free.bound if isfinite(free.bound) else None,
             "among": free.among,
             "impossible": free.impossible,
+            "runtime": free.runtime,
         },
         "enough": None if enough is None else {"memory": enough.memory, "gpus": enough.gpus},
         "otherwise": [
