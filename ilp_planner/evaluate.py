@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.base.units import format_seconds
+from ilp_planner.base.units import counted, format_seconds
 from ilp_planner.plan import first_devices
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def check_model(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
         yield Violation("global batch", "plan", have, str(problem.global_batch))
     short = problem.space.short_batches(problem)
     if not plan.batches.possible or (plan.batches.short and not short):
-        have = f"{plan.micro_batches} micro-batches"
+        have = counted(plan.micro_batches, "micro-batch")
         limit = "samples in each" if short else f"a divisor of {plan.global_batch}"
         yield Violation("micro-batches", "plan", have, limit)
 

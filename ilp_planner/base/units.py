@@ -135,8 +135,13 @@ def format_percent(fraction: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 node` or `3 nodes`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return `1 node`, `3 nodes` or `3 micro-batches`."""
+    return f"{number} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return `nodes` or `micro-batches`."""
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 
 def number_ranges(numbers: Iterable[int], between: str = ", ") -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ilp_planner.base.units import counted
 from ilp_planner.job.quantised import recipe_variables
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import TrainingJob
@@ -82,7 +83,7 @@ def describe(job: TrainingJob, *, engine: bool | None = None) -> tuple[str, ...]
     """
     s = job.settings
     degrees = f"tp {job.tp}, cp {s.cp}, ep {s.ep}, dp {job.dp}, pp {job.pp}"
-    batches = f"{job.micro_batches} micro-batches of {job.micro_batch} per replica"
+    batches = f"{counted(job.micro_batches, 'micro-batch')} of {job.micro_batch} per replica"
     layout = write_layout(job.pipeline)
     if len(layout) > 80:
         counts = [stage.layers for stage in job.stages]

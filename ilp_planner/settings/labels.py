@@ -94,7 +94,7 @@ def _virtual(told: Told) -> str:
     if told.virtual == 1:
         return ""
     turn, schedule = told.settings.turn, told.settings.schedule
-    turns = f" in turns of {turn} micro-batches" * bool(turn)
+    turns = f" in turns of {counted(turn, 'micro-batch')}" * bool(turn)
     divides = f", schedule {schedule}" * (schedule in DIVIDED)
     return f"{told.virtual} virtual stages per rank{turns}{divides}"
 

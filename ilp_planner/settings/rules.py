@@ -255,7 +255,7 @@ def check_schedule(job: TrainingJob) -> Iterator[Broken]:
         for have, limit in divided_rules(name, job.pp, job.virtual, job.micro_batches):
             yield Broken(f"schedule {name}", have, limit)
         if turn:
-            yield Broken(f"schedule {name}", f"turns of {turn} micro-batches", "none")
+            yield Broken(f"schedule {name}", f"turns of {counted(turn, 'micro-batch')}", "none")
         return
     if job.virtual == 1:
         return
@@ -264,13 +264,13 @@ def check_schedule(job: TrainingJob) -> Iterator[Broken]:
         return
     turn, batches = job.settings.turn or job.pp, job.micro_batches
     if turn == job.pp and batches % turn:
-        have = f"{batches} micro-batches"
+        have = counted(batches, "micro-batch")
         yield Broken("virtual stages", have, f"a multiple of pp {job.pp}")
     elif not job.pp <= turn <= batches:
         limit = f"from pp {job.pp} to the number of micro-batches, {batches}"
-        yield Broken("virtual stages", f"turns of {turn} micro-batches", limit)
+        yield Broken("virtual stages", f"turns of {counted(turn, 'micro-batch')}", limit)
     elif 0 < batches % turn < job.pp:
-        have = f"{batches % turn} micro-batches left over from turns of {turn}"
+        have = f"{counted(batches % turn, 'micro-batch')} left over from turns of {turn}"
         yield Broken("virtual stages", have, f"none, or at least pp {job.pp}")
 
 
@@ -286,9 +286,9 @@ def divided_rules(name: str, pp: int, virtual: int, batches: int) -> Iterator[tu
     if row.virtual not in (None, virtual) or virtual == 1:
         yield f"{virtual} virtual stages", f"{row.virtual or 'at least 2'} on each rank"
     if row.virtual is None and batches % pp:
-        yield f"{batches} micro-batches", f"a multiple of pp {pp}"
+        yield counted(batches, "micro-batch"), f"a multiple of pp {pp}"
     if batches < (least := row.per_stage * pp * virtual):
-        yield f"{batches} micro-batches", f"at least {least}, as many as virtual stages"
+        yield counted(batches, "micro-batch"), f"at least {least}, as many as virtual stages"
 
 
 # ---- expert overlap, CUDA graphs, deferred gradients ---------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.base.numerics import ROUNDING
-from ilp_planner.base.units import format_bytes
+from ilp_planner.base.units import counted, format_bytes
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.inputs.likeness import other_limits, other_memory
 from ilp_planner.optimize.coverage import check_tried
@@ -117,7 +117,8 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     def tried(self, problem: Problem[AnyCosts]) -> str:
         """Return the numbers of micro-batches, as the beginning of `describe`."""
-        return f"plans with {', '.join(map(str, problem.micro_batches))} micro-batches"
+        *fewer, last = problem.micro_batches
+        return f"plans with {', '.join([*map(str, fewer), counted(last, 'micro-batch')])}"
 
     # ---- its rules ------------------------------------------------------------------------------
 

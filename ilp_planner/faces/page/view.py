@@ -120,7 +120,7 @@ def figures_of(judgement: Judgement, tokens: float | None = None) -> Iterator[Fi
 def _proof(judgement: Judgement) -> Iterator[Figure]:
     plan, evaluation = judgement.saved.plan, judgement.evaluation
     claim, seconds = judgement.saved.claim, evaluation.iteration_time
-    batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
+    batch = f"{plan.global_batch} samples in {counted(plan.micro_batches, 'micro-batch')}"
     yield Figure("iteration time", exact_seconds(seconds), batch, seconds)
     if claim is None or claim.bound <= 0:
         yield Figure("bound", "-", "none is claimed")

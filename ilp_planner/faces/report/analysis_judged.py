@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.printable import printable_lines
+from ilp_planner.base.units import counted
 from ilp_planner.faces.report.expected import expected_lines, expected_object
 from ilp_planner.faces.report.grid import grid_lines
 from ilp_planner.faces.report.tables import GIB, Table, span
@@ -80,7 +81,7 @@ def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
             )
         lines += [*grid_lines(grid, width, styled=styled), ""]
     lines += [
-        f"model    {judged.name}, {judged.plan.micro_batches} micro-batches",
+        f"model    {judged.name}, {counted(judged.plan.micro_batches, 'micro-batch')}",
         *(f"{name}  {text}" for name, text in expected_lines(judged.problem, judged.plan)),
         f"figures  those of the cost model {judged.problem.costs.name!r}, by its own names. No "
         "tensor and no message is derived: no training job says this plan:",

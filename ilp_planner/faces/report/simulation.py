@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import ROUNDING
-from ilp_planner.base.units import format_percent
+from ilp_planner.base.units import counted, format_percent
 from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.rates import worth_lines, worth_object
@@ -33,7 +33,7 @@ def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
         parts.append(f"outside of it {exact_seconds(found.outside)}")
     return [
         ("schedule", f"{found.schedule}: {shape.ranks} x {shape.virtual} stages, "
-         f"{shape.micro_batches} micro-batches"),
+         f"{counted(shape.micro_batches, 'micro-batch')}"),
         ("iteration time", f"{exact_seconds(found.seconds)} by the schedule"),
         ("of which", " + ".join(parts)),
         ("formula" if found.by_formula else "judged",

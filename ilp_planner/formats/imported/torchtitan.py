@@ -100,7 +100,8 @@ def finish(reading: Reading) -> None:
     stages = str(said.get(LAYOUT) or "").count("|") + 1
     least = ORDERS[name].per_stage * (stages if stages > 1 else 2 * reading.number(PP, 1))
     if isinstance(parts, int) and local // parts < least:
-        found = f"at least {least * parts}: {least} micro-batches, as many as stages in {name}"
+        parted = f"{counted(least, 'micro-batch')}, as many as stages in {name}"
+        found = f"at least {least * parts}: {parted}"
         raise reading.error("training.local_batch_size", local, found)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.base.files import to_json
-from ilp_planner.base.units import format_bytes, format_seconds
+from ilp_planner.base.units import counted, format_bytes, format_seconds
 from ilp_planner.formats.exported import Expected, Exported, unlike_torch
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.earlier import is_early
@@ -274,7 +274,7 @@ def _header(job: TrainingJob, name: str, expected: Expected) -> list[str]:
     degrees = f"tp {job.tp}, pp {job.pp}, dp {job.dp}, cp {job.settings.cp}, ep {job.settings.ep}"
     lines = [
         f"{_one_line(name)}: Megatron-LM on {job.world} GPUs, {degrees}",
-        f"{job.micro_batches} micro-batches of {job.micro_batch} per replica"
+        f"{counted(job.micro_batches, 'micro-batch')} of {job.micro_batch} per replica"
         + (f", {job.virtual} virtual stages per pipeline rank" if job.virtual > 1 else ""),
     ]
     if expected.iteration is not None:

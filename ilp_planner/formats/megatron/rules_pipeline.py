@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from ilp_planner.base.units import counted
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.hybrid import PATTERN, piped_stages
 from ilp_planner.formats.megatron.model import layers_of
@@ -252,7 +253,7 @@ def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
         more = f"--global-batch-size {max(pp, group) * micro * dp}"
         yield run(
             flag if given else "--global-batch-size",
-            str(group) if given else f"{whole}, which makes {batches} micro-batches",
+            str(group) if given else f"{whole}, which makes {counted(batches, 'micro-batch')}",
         ).expected(
             f"from {PIPELINE} ({pp}) to the number of micro-batches ({batches})"
             if given
@@ -262,8 +263,8 @@ def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
     elif 0 < batches % group < pp:
         yield run(
             "--global-batch-size",
-            f"{whole}, which makes {batches} micro-batches with {batches % group} left over "
-            f"from groups of {group}",
+            f"{whole}, which makes {counted(batches, 'micro-batch')} with {batches % group} left "
+            f"over from groups of {group}",
         ).expected(
             f"a remainder of 0 or at least {PIPELINE} ({pp}) for an interleaved schedule",
             f"--global-batch-size {nearest_multiple(batches, group) * micro * dp}",

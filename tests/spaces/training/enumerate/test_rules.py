@@ -395,13 +395,13 @@ def in_turns(virtual: int, batches: int, turn: int = 0, pp: int = 2, name: str =
         (in_turns(2, 3, turn=3), []),
         (in_turns(2, 5, turn=3), []),
         (in_turns(2, 4, turn=3),
-         ["1 micro-batches left over from turns of 3 / none, or at least pp 2"]),
+         ["1 micro-batch left over from turns of 3 / none, or at least pp 2"]),
         (in_turns(2, 7, turn=3),
-         ["1 micro-batches left over from turns of 3 / none, or at least pp 2"]),
+         ["1 micro-batch left over from turns of 3 / none, or at least pp 2"]),
         (in_turns(2, 4, turn=5),
          ["turns of 5 micro-batches / from pp 2 to the number of micro-batches, 4"]),
         (in_turns(2, 4, turn=1),
-         ["turns of 1 micro-batches / from pp 2 to the number of micro-batches, 4"]),
+         ["turns of 1 micro-batch / from pp 2 to the number of micro-batches, 4"]),
     ],
 )  # fmt: skip
 def test_virtual_stages_take_micro_batches_in_turns(case: TrainingJob, words: list[str]) -> None:
