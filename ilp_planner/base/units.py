@@ -136,11 +136,13 @@ def format_percent(fraction: float) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return `1 node`, `3 nodes` or `3 micro-batches`."""
-    return f"{number} {noun if number == 1 else plural(noun)}"
+    return f"{number} {plural(number, noun)}"
 
 
-def plural(noun: str) -> str:
-    """Return `nodes` or `micro-batches`."""
+def plural(number: int, noun: str) -> str:
+    """Return `node` of one, `nodes` or `micro-batches` of others."""
+    if number == 1:
+        return noun
     return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 

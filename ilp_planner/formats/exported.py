@@ -89,7 +89,7 @@ def describe(job: TrainingJob, *, engine: bool | None = None) -> tuple[str, ...]
         counts = [stage.layers for stage in job.stages]
         layout = f"{len(counts)} stages of {min(counts)} to {max(counts)} layers"
     return (
-        f"{job.world} devices: {degrees}",
+        f"{counted(job.world, 'device')}: {degrees}",
         f"global batch {job.global_batch}: {batches}",
         f"pipeline {layout}",
         *(() if engine is None else environment_lines(job, engine=engine)),

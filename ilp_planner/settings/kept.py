@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
+from ilp_planner.base.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def shape_of(cluster: ClusterSpec) -> str:
     sizes = (group.devices for group in cluster.nodes for _ in range(group.count))
     nodes = [f"{size} x {kind}" for size, kind in zip(sizes, cluster.node_types, strict=True)]
     runs = [(text, len(list(run))) for text, run in groupby(nodes)]
-    return ", ".join(f"{count} node{'s' * (count > 1)} of {text}" for text, count in runs)
+    return ", ".join(f"{counted(count, 'node')} of {text}" for text, count in runs)
 
 
 def kept_stages(value: object) -> tuple[KeptStage, ...]:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from math import exp
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.base.units import counted
 from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.gpus import table as gpus
@@ -264,7 +265,7 @@ def calibrated_error(machine: Machine) -> ExpectedError | None:
     half = machine.error * TYPICAL * wider
     like = "as the cluster file says of its machine"
     if machine.runs:
-        count = f"{machine.runs} run{'s' * (machine.runs > 1)}"
+        count = counted(machine.runs, "run")
         like = f"{count} of this machine, leave-one-out"
     return ExpectedError(exp(-half), exp(half), machine.error, max(1, machine.runs), like)
 
@@ -314,7 +315,7 @@ def _known(device: Device, kind: RunKind) -> Known:
 
 def machine_known(machine: Machine) -> Known:
     """Return what a machine's own runs tell of the error of times."""
-    count = f"{machine.runs} run{'s' * (machine.runs > 1)}"
+    count = counted(machine.runs, "run")
     why = f"{count}; needs two different ones"
     if machine.runs > 1:
         why = f"the cluster file says {count} of its machine, and no error"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.files import Document
-from ilp_planner.base.units import format_bytes
+from ilp_planner.base.units import counted, format_bytes
 from ilp_planner.inputs.request import Reference
 from ilp_planner.inputs.table import INPUTS
 from ilp_planner.spaces.registry import SPACES
@@ -172,7 +172,7 @@ def _nodes(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
         own = [group for group in whole.nodes if group.device == name]
         kind, count = whole.device_types[name].type, sum(group.count for group in own)
         yield Relaxation(
-            limit=f"{count} node{'s' * (count > 1)} of {own[0].devices} {kind}",
+            limit=f"{counted(count, 'node')} of {own[0].devices} {kind}",
             change="one more",
             kind="node",
             device=kind,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.base.units import counted
 from ilp_planner.costs.launch_floor import straight_lines
 from ilp_planner.costs.profiles.elements import ElementRow, Shard, routed_elements
 from ilp_planner.costs.profiles.shares import LINKS
@@ -383,7 +384,7 @@ def scale_notes(times: MeasuredTimes) -> Iterator[str]:
     for name in dict.fromkeys(name for name, _ in times.scales):
         texts = [
             f"{WORDS[kind]} {scale.ratios[0]:.3g} forward and {scale.ratios[1]:.3g} backward "
-            f"({scale.rows} row{'s' * (scale.rows != 1)})"
+            f"({counted(scale.rows, 'row')})"
             for (own, kind), scale in times.scales.items()
             if own == name
         ]

@@ -8,7 +8,7 @@ import typer
 from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.base.files import Document, check_writable, read_document, write_text
 from ilp_planner.base.library import find_spec
-from ilp_planner.base.units import format_percent, format_seconds
+from ilp_planner.base.units import counted, format_percent, format_seconds
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.report.tables import Table, exact_seconds
 from ilp_planner.faces.schemas import headed
@@ -121,7 +121,7 @@ def calibration_lines(found: "Calibration") -> list[tuple[str, str]]:
     runs = found.runs
     before = sum(abs(j.before / j.run.seconds - 1) for j in runs) / len(runs)
     lines = [
-        ("machine", f"{found.device}, from {len(runs)} run{'s' * (len(runs) > 1)}"),
+        ("machine", f"{found.device}, from {counted(len(runs), 'run')}"),
         ("error before", f"{format_percent(before)} by the defaults"),
         ("expected error", machine_known(found.machine).text),
     ]

@@ -15,7 +15,7 @@ from ilp_planner.analysis.rows import (
 )
 from ilp_planner.analysis.stages import StageView, messages_of
 from ilp_planner.base.printable import printable_lines
-from ilp_planner.base.units import format_bytes
+from ilp_planner.base.units import counted, format_bytes
 from ilp_planner.faces.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
 from ilp_planner.faces.report.tables import Table
@@ -75,7 +75,7 @@ def describe_layers(layers: Sequence[tuple[int, int] | None], *, exact: bool) ->
     spans = [span for span in layers if span is not None]
     count = sum(last - first + 1 for first, last in spans)
     if not exact or not spans:
-        return f"{count} layer{'s' * (count != 1)}" + " each" * (not exact)
+        return counted(count, "layer") + " each" * (not exact)
     texts = [f"{first}-{last}" if last > first else str(first) for first, last in spans]
     return f"layer{'s' * (count > 1)} {' and '.join(texts)}"
 
@@ -267,8 +267,8 @@ def summary_lines(analysis: Analysis) -> list[tuple[str, str]]:
     lines.append(
         (
             "batch",
-            f"{job.global_batch} samples of {model.sequence} tokens = {job.micro_batches} "
-            f"micro-batch{'es' * (job.micro_batches != 1)} of {job.micro_batch} per replica",
+            f"{counted(job.global_batch, 'sample')} of {model.sequence} tokens = "
+            f"{counted(job.micro_batches, 'micro-batch')} of {job.micro_batch} per replica",
         )
     )
     if job.pp > 1:

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import first_rank
-from ilp_planner.base.units import counted, format_bytes, format_percent, format_seconds
+from ilp_planner.base.units import counted, format_bytes, format_percent, format_seconds, plural
 from ilp_planner.faces.report.analysis_memory import gibibytes
 from ilp_planner.faces.report.expected import known_lines, known_object
 from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
@@ -71,8 +71,9 @@ def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[s
     job = as_is.job
     would = "" if as_is.left >= 0 else ", were there room"
     yield wrapped(
-        f"{'takes':<16}{format_seconds(as_is.seconds)} for {job.global_batch:,} samples{would}; "
-        f"{as_is.done.tokens:,.0f} tokens/s on {job.world:,} GPUs",
+        f"{'takes':<16}{format_seconds(as_is.seconds)} for {job.global_batch:,} "
+        f"{plural(job.global_batch, 'sample')}{would}; "
+        f"{as_is.done.tokens:,.0f} tokens/s on {job.world:,} {plural(job.world, 'GPU')}",
         width,
     )
     for name, text in (

@@ -333,7 +333,7 @@ def _images(model: Decoder, encoder: AnyEncoder) -> str:
         most = image_load(encoder, lengths, size, 1)
         return f"{each:,.2f} images a document, at most {most.tokens:,} of {size:,} tokens"
     count = encoder.images
-    text = f"{count} image{'s' * (count > 1)} of {encoder.image_size} x {encoder.image_size} pixels"
+    text = f"{counted(count, 'image')} of {encoder.image_size} x {encoder.image_size} pixels"
     if lengths:
         return f"{text} a document"
     return f"{text}: {encoder.image_tokens:,} of {size:,} tokens"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.analysis.fullest import plan_verdict
 from ilp_planner.base.errors import OutputError, PlanError, UsageError, shown
 from ilp_planner.base.files import append
+from ilp_planner.base.units import counted
 from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.parallelism import parallelism, parallelism_object
 from ilp_planner.faces.report.rates import rates_object
@@ -109,7 +110,7 @@ def plan_line(plan: AnyPlan) -> str:
     else:
         unit = "operators"
     count = plan.micro_batches
-    batches = f"{count} micro-batch{'es' * (count > 1)} of {plan.micro_batch_size}"
+    batches = f"{counted(count, 'micro-batch')} of {plan.micro_batch_size}"
     if plan.ranks > 1:
         sizes = plan.per_rank([stage.stop - stage.start for stage in plan.stages])
         batches += f", {unit} {'-'.join(map(str, sizes))}"

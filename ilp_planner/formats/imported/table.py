@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import DIGITS, RANKS, SAMPLES
+from ilp_planner.base.units import counted
 from ilp_planner.formats.imported.rows import (
     Arguments,
     Given,
@@ -675,7 +676,7 @@ def _with_batch(reading: Reading, args: MegatronArguments) -> MegatronArguments:
         micro = _packed(tokens * max(1, args.whole(CP)), length, batch // dp if batch else 0)
         reading.remarks.append(
             f"{reading.keys[TOKENS]}: micro-batches of up to {tokens} tokens per GPU are counted "
-            f"as {micro} sample{'s' * (micro > 1)} of {length} tokens each, the longest there are"
+            f"as {counted(micro, 'sample')} of {length} tokens each, the longest there are"
         )
     if micro:
         values["micro_batch_size"] = micro

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ilp_planner.base.units import counted
 from ilp_planner.formats.imported.rows import (
     RECENT,
     Says,
@@ -61,7 +62,7 @@ def _finish(reading: Reading) -> None:
     reading.say("global_batch_size", mini * answers, f"{ACTOR}.ppo_mini_batch_size")
     reading.remarks.append(
         f"a step is one of the optimizer: {mini} prompts of {ACTOR}.ppo_mini_batch_size with "
-        f"{answers} answer{'s' * (answers > 1)} each"
+        f"{counted(answers, 'answer')} each"
     )
     if given.get(f"{ACTOR}.use_dynamic_bsz") is True:
         reading.said.pop("micro_batch_size", None)

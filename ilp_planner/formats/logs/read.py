@@ -12,7 +12,7 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.units import format_bytes
+from ilp_planner.base.units import counted, format_bytes
 from ilp_planner.formats.logs import metrics as m
 from ilp_planner.formats.logs.base import LogError, Record, RunLog, Snapshot, Trace
 from ilp_planner.formats.logs.lines import read_lines
@@ -77,7 +77,7 @@ def read_objects(lines: Iterable[bytes]) -> Found:
         if isinstance(said, dict):
             _add(found, m.numbers(_flat(said)), place)
     if bad:
-        found.notes.append(f"{bad} line{'s' * (bad > 1)} without a whole object left out")
+        found.notes.append(f"{counted(bad, 'line')} without a whole object left out")
     return found
 
 

@@ -273,7 +273,7 @@ def nodes_of(job: TrainingJob) -> int:
 def _header(job: TrainingJob, name: str, expected: Expected) -> list[str]:
     degrees = f"tp {job.tp}, pp {job.pp}, dp {job.dp}, cp {job.settings.cp}, ep {job.settings.ep}"
     lines = [
-        f"{_one_line(name)}: Megatron-LM on {job.world} GPUs, {degrees}",
+        f"{_one_line(name)}: Megatron-LM on {counted(job.world, 'GPU')}, {degrees}",
         f"{counted(job.micro_batches, 'micro-batch')} of {job.micro_batch} per replica"
         + (f", {job.virtual} virtual stages per pipeline rank" if job.virtual > 1 else ""),
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import RANKS
+from ilp_planner.base.units import counted
 from ilp_planner.formats.megatron.launchers import Count, LeftOpenError, Open, Said
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _beside(
     who = " under ".join(said.name for said in reversed(launchers)) or "the line"
     nodes = -(-total // each)
     where = f"{each} on each of {nodes} nodes" if nodes > 1 else "on one node"
-    text = f"launch: {who}: {total} rank{'s' * (total > 1)}, {where}"
+    text = f"launch: {who}: {counted(total, 'rank')}, {where}"
     if taken:
         text += f" ({', '.join(dict.fromkeys(taken))}: taken from {gpus.name})"
     if not launchers and world is None:

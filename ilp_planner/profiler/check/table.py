@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.base.units import format_bytes, format_seconds
+from ilp_planner.base.units import counted, format_bytes, format_seconds
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.faces.schemas import headed
@@ -249,7 +249,7 @@ def check_lines(table: Measurements, findings: Sequence[Finding]) -> str:
     lines = []
     for finding in findings:
         more = len(finding.rows) - 1
-        others = f", and {more} row{'' if more == 1 else 's'} more" if more else ""
+        others = f", and {counted(more, 'row')} more" if more else ""
         name = f"{finding.severity} {finding.rule}"
         lines += [
             f"{name:<{width}}{place_of(table, finding.rows[0])}{others}",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from ilp_planner.base.errors import MeasureError, PlannerError, UsageError
 from ilp_planner.base.files import check_writable
+from ilp_planner.base.units import counted
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import finite_seconds, names_in, option_size
@@ -156,7 +157,7 @@ def _processes(backend: Backend, asked: int | None) -> int:
     if count < FEWEST or (asked or 0) > count:
         need = asked or FEWEST
         raise UsageError(
-            f"--backend nccl: found {count} GPU{'' if count == 1 else 's'} on this machine, "
+            f"--backend nccl: found {counted(count, 'GPU')} on this machine, "
             f"expected at least {need}: --backend gloo measures between processors"
             + (f", --processes {count} uses those there are" if count >= FEWEST else "")
         )
@@ -179,7 +180,7 @@ def _rows_in(path: Path) -> str:
         count = len(read_measurements(path).frame)
     except PlannerError as error:
         return str(error)
-    return f"{count} row{'' if count == 1 else 's'} measured until then: {path}"
+    return f"{counted(count, 'row')} measured until then: {path}"
 
 
 def _show(path: Path) -> None:

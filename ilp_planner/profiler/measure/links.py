@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from ilp_planner.base.errors import MeasureError
+from ilp_planner.base.units import counted
 from ilp_planner.costs.profiles.measurements import RowStatus
 from ilp_planner.faces.cli.terminal import measuring_bar
 from ilp_planner.profiler.measure.journal import Journal
@@ -215,7 +216,7 @@ def _measure(world: World, settings: LinkSettings) -> None:
     machine = {
         **describe_machine(world.kind, world.device.index or 0),
         "backend": world.backend,
-        "ranks": f"{world.size} on {hosts} host{'' if hosts == 1 else 's'}",
+        "ranks": f"{world.size} on {counted(hosts, 'host')}",
         ROWS: str(rows),
     }
     if left_out:
