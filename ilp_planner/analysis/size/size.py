@@ -226,6 +226,7 @@ class _Search:
         self.close_dearer(wide)
         small = self.smallest()
         assert small is not None
+        self.look(small, small.seconds, self.deadline, self.limits.gap)
         best = min((one for one in wide if self.ends(one)), key=lambda o: self.cost(o, o.seconds))
         bounds = [self.cost(o, o.bound) for o in wide if self.ends(o) or not self.ruled_out(o)]
         return Sized(
