@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ilp_planner as ilp
-from ilp_planner.base.errors import InfeasibleError, UsageError
+from ilp_planner.base.errors import InfeasibleError, SpecError, UsageError
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
@@ -72,7 +72,7 @@ def assert_the_same(old: dict[str, Any], new: dict[str, Any], gap: float, seed: 
     try:
         problem = ilp.problem(**new)
         first = ilp.solve(ilp.problem(**old), limits=Limits(gap=gap))
-    except (InfeasibleError, UsageError):  # demands that nothing meets
+    except (InfeasibleError, SpecError, UsageError):  # demands that nothing meets, or no such model
         assume(False)
         raise
     assume(first.plan is not None)
