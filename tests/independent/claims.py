@@ -83,7 +83,14 @@ def outcome(space: str, seed: int, record: Record) -> str:
     noticed = _said({**record, "certificate": {"independent": honest}}, right) != MISSED
     if not noticed or proof == honest:
         return MISSED
-    return SET if proof["set"] != honest["set"] else BELIEVED
+    others = {**record, "certificate": {"independent": honest}}
+    return SET if _set_said(record) != _set_said(others) else BELIEVED
+
+
+def _set_said(record: Record) -> list[str]:
+    """Return what the checker says of the set, and of what it leaves out."""
+    lines = checker.told(checker.check(read(record)))
+    return [line for line in lines if line.startswith(("set", "left out"))]
 
 
 def _is_true_of_plan(instance: Instance, record: Record) -> bool:
