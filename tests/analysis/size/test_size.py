@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.size.failures import Failures, more_than
@@ -105,13 +105,14 @@ def test_parts_of_a_node_are_those_that_enumeration_finds(memory, times, place):
 
 @examples(5)
 @given(st.integers(0, 2**32 - 1))
+@example(3)  # the smallest is not the cheapest, and its first plan is not its fastest
 def test_what_enumeration_finds(seed):
     random = np.random.default_rng(seed)
     problem = problem_of(random)
     times = fastest(problem)
     failures = Failures(
         mtbf=float(random.choice([0.5, 5, math.inf])), save=60.0, restart=60.0,
-        repair=float(random.choice([0.0, HOUR])), spares=int(random.integers(0, 2)),
+        repair=float(random.choice([0.0, HOUR])), spares=int(random.integers(0, 5)),
     )  # fmt: skip
     size = problem.cluster.devices_of_nodes[0]
     wall = {n: 1000 * s * failures.factor(n * size) for n, s in times.items()}
