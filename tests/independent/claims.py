@@ -83,6 +83,10 @@ def outcome(space: str, seed: int, record: Record) -> str:
     noticed = _said({**record, "certificate": {"independent": honest}}, right) != MISSED
     if not noticed or proof == honest:
         return MISSED
+    if proof["set"] != honest["set"]:
+        return SET
+    if proof["table"] != honest["table"]:  # what is left out may cost other than it does
+        return BELIEVED
     others = {**record, "certificate": {"independent": honest}}
     return SET if _set_said(record) != _set_said(others) else BELIEVED
 
