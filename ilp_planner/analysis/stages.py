@@ -16,12 +16,15 @@ from ilp_planner.job.messages import (
 from ilp_planner.job.modules import Message, Module
 from ilp_planner.specs.layer_kinds import (
     ATTENTION,
+    CSA,
     DELTA,
     EXPERTS,
     FOLLOWING,
+    HCA,
     LAYER_KINDS,
     MAMBA,
     MLP,
+    WINDOWED,
 )
 
 if TYPE_CHECKING:
@@ -98,6 +101,10 @@ def kind_of(job: TrainingJob, layer: Module) -> int:
     """Return the kind of a layer of a job, by its number in `LAYER_KINDS`."""
     names = {child.name: child for child in layer.children}
     mixer = ATTENTION if "self_attention" in names else ""
+    if mixer and job.model.compressed:
+        mixer = (
+            CSA if _named(layer, "indexer") else HCA if _named(layer, "compressor") else WINDOWED
+        )
     if "mixer" in names:
         inside = {part.name for part in names["mixer"].children}
         mixer = DELTA if "out_norm" in inside else MAMBA

@@ -261,7 +261,7 @@ def boundary_size(job: TrainingJob) -> int:
     Sequence parallelism divides the tokens among tensor-parallel ranks; without it each of them
     sends the same (`megatron.core.pipeline_parallel.schedules.get_tensor_shapes`).
     """
-    size = math.prod(tokens_shape(job, job.model.hidden)) * job.settings.width
+    size = math.prod(tokens_shape(job, job.model.hidden)) * job.settings.width * job.model.streams
     return size // job.tp if job.settings.sequence_parallel else size
 
 

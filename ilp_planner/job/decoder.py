@@ -16,6 +16,12 @@ from ilp_planner.job.attention import (
     product_input,
     with_kept,
 )
+from ilp_planner.job.compressed import (
+    compressed_modules,
+    merging_module,
+    mixing_module,
+    streams_shape,
+)
 from ilp_planner.job.encoder import (
     encoder_job,
     encoder_kind,
@@ -39,7 +45,7 @@ from ilp_planner.job.shard import of_layer, part, shard_of, stream_width
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
 from ilp_planner.settings.values import FUSED_LOSS
 from ilp_planner.specs.images import AnyEncoder
-from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS
+from ilp_planner.specs.layer_kinds import ATTENTION, COMPRESSED, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, trains_output
 
@@ -123,11 +129,11 @@ def layer_module(
     own, after = LAYER_KINDS[kind], job.model.norms_of_layer[1]
     blocks: list[tuple[str, str, tuple[Module, ...]]] = []
     if own.mixer:
-        plain = own.mixer == ATTENTION
-        mixer = attention_modules(job) if plain else mixer_modules(job, own.mixer)
+        mixer = (*mixing_module(job, "mixer"), *_mixer(job, own.mixer))
         blocks.append(("self_attn_bda", "post_self_attn_layernorm", mixer))
     if own.inner:
         inner = expert_modules(job) if own.inner == EXPERTS else mlp_modules(job)
+        inner = (*mixing_module(job, "inner"), *inner)
         blocks.append(("mlp_bda", "post_mlp_layernorm", inner))
     for name, post, group in blocks:
         children += group
@@ -150,6 +156,13 @@ def layer_module(
     if recomputes(job, OPERATORS):
         return forget(layer, *outputs_kept(job, kind))
     return layer
+
+
+def _mixer(job: TrainingJob, name: str) -> tuple[Module, ...]:
+    """Return a layer's input norm and its mixer, by its name in `LayerKind.mixer`."""
+    if name == ATTENTION:
+        return attention_modules(job)
+    return compressed_modules(job, name) if name in COMPRESSED else mixer_modules(job, name)
 
 
 def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:
@@ -180,6 +193,7 @@ def final_norm_module(job: TrainingJob) -> Module:
     """Return the norm after the last layer."""
     why = "the last layer's output, residual added"
     norm = norm_module("decoder.final_layernorm", job, shard_of(job).narrow, why=why)
+    norm = replace(norm, children=merging_module(job))
     return tuned_norm(job, norm)
 
 
@@ -254,11 +268,25 @@ def prediction_module(job: TrainingJob) -> Module:
     """Return one multi-token-prediction layer (`multi_token_prediction.py`).
 
     Two norms, a product from twice the width, a layer like the last of the decoder, and a norm. Its
-    logits are computed with the output layer's weight.
+    logits are computed with the output layer's weight. Of several streams each is normed and goes
+    through a product of its own width, the embedding is added to all of them, and they are mixed
+    to one before the last norm.
     """
     model, sizes = job.model, shard_of(job)
-    eh = product("eh_proj", rows=part(sizes.hidden, job.tp), columns=2 * sizes.hidden, bias=False)
     joined, read = sizes.column_input(2 * sizes.hidden), sizes.column_input(sizes.hidden)
+    rows = part(sizes.hidden, job.tp)
+    eh = product("eh_proj", rows=rows, columns=2 * sizes.hidden, bias=False)
+    joins = [with_kept(eh, product_input(job, joined, "both, side by side", exact=True))]
+    if model.streams > 1:
+        words, states = (
+            product(name, rows=sizes.hidden, columns=sizes.hidden, bias=False)
+            for name in ("e_proj", "h_proj")
+        )
+        every = streams_shape(job)
+        joins = [
+            with_kept(words, product_input(job, read, "the embedding, normed", exact=True)),
+            with_kept(states, product_input(job, every, "the streams, normed", exact=True)),
+        ]
     layer = layer_module(job, model.last_kind)
     logits = tuple(
         replace(kept, why="its own loss is differentiated with the main one")
@@ -268,9 +296,10 @@ def prediction_module(job: TrainingJob) -> Module:
         name="mtp.layers",
         children=(
             norm_module("enorm", job, sizes.narrow, why="embedding of the token to come"),
-            norm_module("hnorm", job, sizes.narrow, why="state of the layer before"),
-            with_kept(eh, product_input(job, joined, "both, side by side", exact=True)),
+            _state_norm(job),
+            *joins,
             replace(layer, name="transformer_layer"),
+            *merging_module(job),
             norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),
             Module(
                 name="loss",
@@ -278,6 +307,15 @@ def prediction_module(job: TrainingJob) -> Module:
             ),
         ),
     )
+
+
+def _state_norm(job: TrainingJob) -> Module:
+    """Return the norm of what the layer before a predicting one gives, each stream by itself."""
+    tokens, batch, hidden = shard_of(job).narrow
+    shape = (tokens, batch, hidden)
+    if job.model.streams > 1:
+        shape = (tokens, batch * job.model.streams, hidden)
+    return norm_module("hnorm", job, shape, why="state of the layer before")
 
 
 def rank_modules(job: TrainingJob, pp_rank: int) -> tuple[Module, ...]:

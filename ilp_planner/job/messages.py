@@ -25,7 +25,7 @@ from ilp_planner.job.shard import of_layer
 from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
 from ilp_planner.specs.decoder_parts import LatentAttention, SparseAttention
 from ilp_planner.specs.images import AnyEncoder
-from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MAMBA, MLP
+from ilp_planner.specs.layer_kinds import ATTENTION, DELTA, EXPERTS, LAYER_KINDS, MLP
 from ilp_planner.specs.training import TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_input, trains_projector
 
@@ -120,7 +120,7 @@ def _layer(job: TrainingJob, kind: int) -> Messages:
             found |= _attention(job)
         if job.settings.cp > 1:
             found["self_attention.core_attention"] = _context(job)
-    elif own.mixer:
+    elif own.mixer and not own.attends:  # attention to pooled keys is whole on a rank
         found |= _mixer(job, own.mixer)
     if own.inner == EXPERTS:
         found |= _experts(job)
@@ -215,7 +215,7 @@ def unsplit_parameters(job: TrainingJob, kind: int, state: str = TRAINED) -> int
 
 def _unsplit_heads(model: Decoder, mixer: str) -> int:
     """Return the parameters of norms that are the same for all heads of a mixer."""
-    if mixer not in ("", ATTENTION, MAMBA):
+    if mixer == DELTA:
         assert isinstance(model.delta, DeltaNet)
         return model.delta.value
     each = model.qk_norm and model.qk_norm_of == "head" and model.latent is None

@@ -427,7 +427,7 @@ def between_stages(job: TrainingJob) -> float:
     """Return a rank's buffers for its neighbours, besides kept inputs."""
     if job.pp == 1:
         return 0.0
-    return flow(job).narrow * job.schedule.buffers
+    return flow(job).narrow * job.model.streams * job.schedule.buffers
 
 
 def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], float]:

@@ -9,6 +9,12 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.job.compressed import (
+    AROUND,
+    compressed_backward,
+    index_scores,
+    more_streams,
+)
 from ilp_planner.job.decoder import (
     embedding_module,
     encoder_layer,
@@ -69,7 +75,7 @@ from ilp_planner.job.tuning import (
 from ilp_planner.job.uneven import uneven_bytes
 from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.layer_kinds import ATTENTION as BY_SCORES
-from ilp_planner.specs.layer_kinds import BY_NAME, EXPERTS, LAYER_KINDS
+from ilp_planner.specs.layer_kinds import BY_NAME, COMPRESSED, CSA, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import (
     OPERATORS,
     ORDERS,
@@ -235,7 +241,7 @@ def captured(job: TrainingJob, kind: str, layer: Module) -> float:
         return 0.0
     has = LAYER_KINDS[job.kind(BY_NAME[kind]).kind]
     attention, inner = _sides(layer)
-    graphed = ("attn" if has.mixer == BY_SCORES else has.mixer) in names
+    graphed = ("attn" if has.attends else has.mixer) in names
     found = attention - flow(job).narrow if has.mixer and graphed else 0.0
     if has.inner and ("moe" if has.inner == EXPERTS else "mlp") in names:
         return found + inner - flow(job).narrow
@@ -683,7 +689,7 @@ def _moments(
     restored = _layer_moment(job, remembered, remembered, own)
     own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
     # Its output is held by the function that computes it again, beside what it keeps.
-    again = whole - own_input + flow(job).narrow + restored
+    again = whole - own_input + flow(job).narrow + more_streams(job) + restored
     if recomputes(job, OPERATORS):
         return again - outputs_needed(job, own.kind), again, whole
     return restored, again, whole
@@ -728,11 +734,25 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: Tuned
         found.append(first + inner_whole - inner)
     if kind.mixer:
         plain = kind.mixer == BY_SCORES
-        second = attention_backward(job) if plain else mixer_backward(job, kind.mixer)
+        second = _mixer_backward(job, kind.mixer)
         found.append(second - inner + attention_whole - attention)
         if plain:
             found.append(ring_forward(job) + index_forward(job) - inner)
+        if kind.mixer == CSA:
+            found.append(index_scores(job) - inner)
+    if more := more_streams(job):
+        # Gradients of all streams stay while a block goes back; then those of the product that
+        # mixes them, of the mixture and of the addition are summed (`BroadcastTensorFused`).
+        found = [one + more for one in found]
+        found.append(4 * (more + flow(job).narrow) - inner)
     return max(found) + tuning_moment(job, own)
+
+
+def _mixer_backward(job: TrainingJob, mixer: str) -> float:
+    """Return the peak of the backward pass of a mixer."""
+    if mixer == BY_SCORES:
+        return attention_backward(job)
+    return compressed_backward(job, mixer) if mixer in COMPRESSED else mixer_backward(job, mixer)
 
 
 def _sides(layer: Module) -> tuple[float, float]:
@@ -740,6 +760,7 @@ def _sides(layer: Module) -> tuple[float, float]:
     names = [child.name for child in layer.children]
     if "mlp" not in names:
         return sum(child.activations for child in layer.children), 0.0
-    cut = names.index("pre_mlp_layernorm" if "pre_mlp_layernorm" in names else "mlp")
+    first = next(name for name in (AROUND["inner"], "pre_mlp_layernorm", "mlp") if name in names)
+    cut = names.index(first)
     before = sum(child.activations for child in layer.children[:cut])
     return before, sum(child.activations for child in layer.children[cut:])

@@ -16,6 +16,8 @@ PARTS = {
     "mla_up_proj": (
         "linear_q_up_proj",
         "linear_kv_up_proj",
+        "query_norm",
+        "linear_kv_proj",
         "rope",
         "self_attention.linear_q_up_proj",
         "self_attention.linear_kv_up_proj",
@@ -33,7 +35,9 @@ OF_ATTENTION = ("core_attn", "mla_up_proj")
 
 def skipped_parts(kind: LayerKind) -> tuple[str, ...]:
     """Return the parts of `PARTS` that a kind of layer has not."""
-    skipped: tuple[str, ...] = () if kind.mixer == ATTENTION else OF_ATTENTION
+    skipped: tuple[str, ...] = OF_ATTENTION
+    if kind.attends:  # scores of pooled keys are never recomputed alone
+        skipped = () if kind.mixer == ATTENTION else OF_ATTENTION[:1]
     skipped += () if kind.inner == EXPERTS else OF_EXPERTS
     return skipped + (() if kind.inner == MLP else OF_DENSE)
 
@@ -72,9 +76,10 @@ def recomputed_layers(job: TrainingJob, layers: int) -> int:
 
 def checkpoint(job: TrainingJob) -> Kept:
     """Return the input that a layer, or a chunk of them, is recomputed from."""
-    shape = shard_of(job).narrow
+    tokens, batch, hidden = shard_of(job).narrow
     if job.settings.recompute.distribute:
-        shape = (part(shape[0], job.tp), *shape[1:])
+        tokens = part(tokens, job.tp)
+    shape = (tokens, batch, hidden * job.model.streams)
     why = "the layer is computed again from it"
     return Kept(name="input", shape=shape, width=stream_width(job), why=why)
 

@@ -21,8 +21,15 @@ from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, loss_chunk, of_layer, product_streams, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.images import AnyEncoder
-from ilp_planner.specs.kernel_constants import SPARSE
-from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, LayerKind
+from ilp_planner.specs.kernel_constants import DSA, SPARSE
+from ilp_planner.specs.layer_kinds import (
+    ATTENTION,
+    COMPRESSED,
+    CSA,
+    EXPERTS,
+    LAYER_KINDS,
+    LayerKind,
+)
 from ilp_planner.specs.training import Settings, TrainingJob
 from ilp_planner.specs.tuning import (
     ADAPTED,
@@ -40,7 +47,10 @@ from ilp_planner.specs.tuning import (
 )
 
 SINGLE = 4  # bytes of a number in single precision
-EXACT = ("router", "output_layer", "join")  # products that stay in the training precision
+EXACT = (  # products that stay in the training precision
+    "router", "output_layer", "join", "pooled_keys", "pooled_weights", "index_weights",
+    "index_pooled_keys", "index_pooled_weights", "linear_o_group_proj",
+)  # fmt: skip
 # Reads and writes in single precision per channel of a clamped SwiGLU, each way: bias, limits,
 # sigmoid, products and the router's weight as kernels of their own (Megatron's unfused path). By so
 # much, 3.2 MB per token and layer, published runs of GPT-OSS take longer than a fused one would.
@@ -71,9 +81,10 @@ class Product(NamedTuple):
 
 
 # Of attention: the flash-attention package in the version that is installed, PyTorch's
-# FlexAttention, cuDNN's in 8 bits, and TileLang's kernels of attention to chosen keys.
+# FlexAttention, cuDNN's in 8 bits, and of attention to chosen keys TileLang's kernels, and those of
+# FlashMLA and cuDNN.
 PACKAGE, FLEX, IN_8_BITS = "package", "flex", "fp8"
-LIBRARIES = (PACKAGE, FLEX, IN_8_BITS, SPARSE)
+LIBRARIES = (PACKAGE, FLEX, IN_8_BITS, SPARSE, DSA)
 # Heads whose attention to chosen keys takes as long as that of fewer, which waits for the keys:
 # 1.81 ms of 2,119 tokens with 8 heads and 2,048 keys on H200 (InternLM/lmdeploy, pull request
 # 4904), 1.58 ms as counted here.
@@ -168,6 +179,15 @@ def _whole_layer(share: "_Share", kind: LayerKind) -> tuple[ModuleWork, ...]:
     """Return the modules of a layer with a mixer, and an MLP or experts."""
     model, inner = share.model, share.inner(kind.inner)
     before, after = model.norms_of_layer
+    if model.streams > 1:
+        return (
+            *share.mixing("attention"),
+            share.norm("input_norm"),
+            *share.mixer(kind.mixer),
+            *share.mixing("mlp"),
+            share.norm("mlp_norm"),
+            *inner,
+        )
     beside = model.parallel_norms > 0  # one addition of both to the layer's input
     return (
         *(share.norm("input_norm"),) * (before > 0),
@@ -286,6 +306,7 @@ def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     if job.settings.kernels.chunked_loss:
         return (share.norm("final_norm"), share.chunked(loss_chunk(job)))
     return (
+        *share.merging(),
         share.norm("final_norm"),
         share.linear("output_layer", share.tokens, width, job.padded_outputs / share.tp),
         loss,
@@ -296,11 +317,17 @@ def prediction_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     """Return one layer of multi-token prediction: two norms, a product that joins two hidden
     states, a transformer layer of the last kind, and the output again (DeepSeek-V3, arXiv
     2412.19437, section 2.2)."""
-    share, hidden = _Share(job), job.model.hidden
+    share, hidden, streams = _Share(job), job.model.hidden, job.model.streams
+    joins = [share.linear("join", share.tokens, 2 * hidden, hidden / share.tp)]
+    if streams > 1:
+        joins = [
+            share.linear("join", share.tokens, hidden, hidden),
+            share.linear("join", streams * share.tokens, hidden, hidden),
+        ]
     return (
         share.norm("embedding_norm"),
-        share.norm("hidden_norm"),
-        share.linear("join", share.tokens, 2 * hidden, hidden / share.tp),
+        *streams * (share.norm("hidden_norm"),),
+        *joins,
         *layer_work(job, kind=job.model.last_kind),
         *output_work(job),
     )
@@ -562,6 +589,8 @@ class _Share:
 
     def mixer(self, name: str) -> tuple[ModuleWork, ...]:
         """Return a mixer, by its name in `LayerKind`."""
+        if name in COMPRESSED:
+            return self.compressed_attention(name)
         if name != ATTENTION:
             return self.scanned(name)
         if self.model.sparse is not None:
@@ -753,6 +782,134 @@ class _Share:
             name="core_attention", forward=(again,), backward=(again, back), core=True
         )
 
+    def compressed_attention(self, mixer: str) -> tuple[ModuleWork, ...]:
+        """Return attention to a window and to pooled keys, as `job.compressed` has it. Its last
+        but one product is of each group of heads; its output is turned back in a copy."""
+        m, tokens, a = self.model, self.tokens, self.model.compressed
+        assert a is not None
+        width = m.heads * m.head
+        wide, turned = tokens * width * self.width, tokens * m.heads * a.rotary * self.width
+        grouped = self.linear("linear_o_group_proj", tokens * a.groups, width / a.groups,
+                              a.output_rank, a.groups)  # fmt: skip
+        return (
+            self.linear("linear_q_down_proj", tokens, m.hidden, a.query_rank),
+            self.linear("linear_q_up_proj", tokens, a.query_rank, width),
+            self.streaming("query_norm", 2 * wide, 3 * wide, "norm"),
+            self.linear("linear_kv_proj", tokens, m.hidden, m.head),
+            self.streaming("rope", 2 * turned, 2 * turned, "rope"),
+            *self.pooling(mixer, "pooled", m.head),
+            *self.pooled_indexer(mixer),
+            self.nearest(mixer),
+            self.streaming("output_turned", 2 * wide, 2 * wide, "rope"),
+            _batched(grouped),
+            self.linear("linear_proj", tokens, a.groups * a.output_rank, m.hidden),
+        )
+
+    def pooling(self, mixer: str, name: str, head: int) -> tuple[ModuleWork, ...]:
+        """Return what pools keys of so many channels: their weights are a softmax over a group."""
+        a, tokens, hidden = self.model.compressed, self.tokens, self.model.hidden
+        assert a is not None
+        columns, ratio = a.pooled(mixer, head), a.ratio(mixer)
+        if not columns:
+            return ()
+        read, made = (tokens * n * self.width for n in (2 * columns, head / ratio))
+        return (
+            self.linear(f"{name}_keys", tokens, hidden, columns),
+            self.linear(f"{name}_weights", tokens, hidden, columns),
+            self.streaming(f"{name}_softmax", read + 5 * made, 2 * read + 7 * made),
+        )
+
+    def pooled_indexer(self, mixer: str) -> tuple[ModuleWork, ...]:
+        """Return the indexer of pooled keys. It scores all that end before a token, and the largest
+        are found; it learns from attention to the chosen ones. Its products have no gradient of
+        their inputs. Its loss and gradients are computed in the forward pass, and counted as
+        backward, as `indexer` counts them."""
+        a, m, tokens = self.model.compressed, self.model, self.tokens
+        assert a is not None
+        if mixer != CSA:
+            return ()
+        seen = self.sample.tokens / a.near
+        chosen = a.chosen(mixer, m.sequence)
+        numbers = tokens * (a.index_width + a.index_head / a.near)
+        turned = 6 * numbers * self.width
+        logits, picked = tokens * seen * SINGLE, tokens * chosen * (SINGLE + SINGLE)
+        operands = (numbers + tokens * a.index_heads) * self.width
+        forward = (
+            Kernel(tokens * seen * float(a.index_width), operands + logits,
+                   FusedAttention(seen, a.index_head)),
+            Kernel(0.0, 2 * logits + 3 * picked),
+        )  # fmt: skip
+        target = FusedAttention(chosen, m.head, library=DSA)
+        back = FusedAttention(chosen, a.index_head, backward=True, library=DSA)
+        width = m.heads * m.head
+        learnt = (
+            Kernel(2.0 * tokens * chosen * width, tokens * width * self.width, target),
+            Kernel(0.0, 4 * picked),
+            Kernel(6.0 * tokens * chosen * a.index_width, 2 * operands + picked, back),
+        )
+        found = (
+            self.linear("index_queries", tokens, a.query_rank, a.index_width),
+            self.linear("index_weights", tokens, m.hidden, a.index_heads),
+            *self.pooling(mixer, "index_pooled", a.index_head),
+            self.streaming("index_turned", turned, turned),
+            ModuleWork(name="index_scores", forward=forward, backward=learnt),
+        )
+        return tuple(replace(one, backward=one.of_weights or one.backward) for one in found)
+
+    def nearest(self, mixer: str) -> ModuleWork:
+        """Return attention to the window and to pooled keys, all of them looked up for every
+        token, also those that there are none of yet."""
+        m, tokens, a = self.model, self.tokens, self.model.compressed
+        assert a is not None
+        keys = a.window + a.chosen(mixer, m.sequence)
+        flops = 4.0 * tokens * keys * max(WAITED, m.heads) * m.head
+        operands = tokens * (2 * m.heads + 2) * m.head * self.width + tokens * keys * SINGLE
+        shape = FusedAttention(keys, m.head, library=DSA)
+        back = Kernel(FLASH_BACKWARD * flops, 2 * operands, shape._replace(backward=True))
+        return ModuleWork(
+            name="core_attention",
+            forward=(Kernel(flops, operands, shape),),
+            backward=(back,),
+            core=True,
+        )
+
+    def mixing(self, block: str) -> tuple[ModuleWork, ...]:
+        """Return what mixes streams before a block and after it (`fused_mhc_kernels.py`): a product
+        of all channels in fp32, which reads them, and a mixture that reads them again; after the
+        block they are read with its output, and written. Backward each reads them and their
+        gradients, and all three gradients are summed."""
+        n, tokens = self.model.streams, self.tokens
+        if n == 1:
+            return ()
+        numbers, narrow = (n + 2) * n, self.hidden()
+        flops, whole = 2.0 * tokens * numbers * n * self.model.hidden, n * narrow
+        forward = (Kernel(flops, whole), Kernel(0.0, whole + narrow))
+        back = (
+            Kernel(2 * flops, 2 * whole),
+            Kernel(0.0, 2 * whole + narrow),
+            Kernel(0.0, 4 * whole),
+        )
+        after = Kernel(0.0, 2 * whole + narrow)
+        after_back = Kernel(0.0, 3 * whole + 2 * narrow)
+        return (
+            ModuleWork(name=f"{block}_mixture", forward=forward, backward=back),
+            ModuleWork(name=f"{block}_streams", forward=(after,), backward=(after_back,)),
+        )
+
+    def merging(self) -> tuple[ModuleWork, ...]:
+        """Return what mixes the streams to one before the last norm."""
+        n, narrow = self.model.streams, self.hidden()
+        if n == 1:
+            return ()
+        flops = 2.0 * self.tokens * n * n * self.model.hidden
+        return (
+            ModuleWork(
+                name="merged_streams",
+                forward=(Kernel(flops, (2 * n + 1) * narrow),),
+                backward=(Kernel(2 * flops, (4 * n + 1) * narrow),),
+            ),
+        )
+
     def core(self, queries: float, keys: float, values: float) -> ModuleWork:
         """Return scores and their product with the values. Arguments: numbers per token."""
         seen = self.sample.tokens
@@ -822,7 +979,7 @@ class _Share:
         first = tokens * inner * wide * stream_width(self.job)
         second = tokens * inner * stream_width(self.job)
         forward, backward = first + second, 2 * first + second
-        if self.model.clamp and self.model.gated:
+        if self.model.clamp and self.model.offset and self.model.gated:
             forward, backward = (tokens * inner * SINGLE * each for each in CLAMPED)
         return (
             self.linear(f"{name}_fc1", tokens, hidden, wide * inner, copies),
@@ -863,6 +1020,25 @@ class _Share:
             *shared,
             self.streaming("unpermute", permutations / 2 * moved, permutations / 2 * moved),
         )
+
+
+def _batched(module: ModuleWork) -> ModuleWork:
+    """Return a module's products as products side by side, each of operands of its own."""
+
+    def batched(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        return tuple(
+            one._replace(shape=one.shape._replace(grouped=False, streams=0, batched=True))
+            if isinstance(one.shape, Product)
+            else one
+            for one in kernels
+        )
+
+    return replace(
+        module,
+        forward=batched(module.forward),
+        backward=batched(module.backward),
+        of_weights=batched(module.of_weights),
+    )
 
 
 def _merges(steps: int, queries: float, keys: float) -> tuple[tuple[Kernel, ...], ...]:

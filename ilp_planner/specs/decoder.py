@@ -18,6 +18,7 @@ from ilp_planner.specs.architecture import (
     check_fields,
     check_positive,
 )
+from ilp_planner.specs.decoder_parts import CompressedAttention as CompressedAttention
 from ilp_planner.specs.decoder_parts import DeltaNet as DeltaNet
 from ilp_planner.specs.decoder_parts import Experts as Experts
 from ilp_planner.specs.decoder_parts import LatentAttention as LatentAttention
@@ -30,6 +31,8 @@ from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.images import check_images, check_sounds
 from ilp_planner.specs.layer_kinds import (
     ATTENTION,
+    BY_LETTERS,
+    COMPRESSED,
     DELTA,
     EXPERTS,
     FOLLOWING,
@@ -77,8 +80,12 @@ class Decoder(HashedOnce):
     - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
     mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
     product makes a gate of attention's output as well (Qwen3-Next). sparse: the indexer that
-    chooses keys of latent attention; None: attention sees all. encoder: of images, whose tokens are
-    among those of a sample; None: there is none. sounds: an encoder of sounds, likewise.
+    chooses keys of latent attention; None: attention sees all. compressed: attention to pooled
+    keys, in all layers of a pattern; None: in none. streams: of hidden states between layers; each
+    attention, MLP or experts reads a mixture of them that is learnt, and its output goes to all of
+    them, mixed anew (manifold-constrained hyper-connections, arXiv 2512.24880). encoder: of images,
+    whose tokens are among those of a sample; None: there is none. sounds: an encoder of sounds,
+    likewise.
     outputs: numbers that the output layer gives for a token, as of a classifier or a reward model;
     0: one for every word. lengths: of the documents that samples are made of; None: each sample is
     one of `sequence` tokens.
@@ -125,6 +132,8 @@ class Decoder(HashedOnce):
     delta: DeltaNet | None = None
     attention_gate: bool = False
     sparse: SparseAttention | None = None
+    compressed: CompressedAttention | None = None
+    streams: int = 1
     encoder: Encoder | None = None
     sounds: SoundEncoder | None = None
     outputs: int = 0
@@ -173,7 +182,13 @@ class Decoder(HashedOnce):
             self._check_pattern()
         if self.sparse:
             self._check_sparse(self.sparse)
-        check_fields(self, or_zero=("outputs",))
+        if self.compressed:
+            self._check_compressed(self.compressed)
+        check_fields(self, "streams", or_zero=("outputs",))
+        if self.streams > 1 and not self.compressed:
+            raise ValueError(
+                f"streams must be 1 without compressed attention, found {self.streams}"
+            )
         if self.outputs and (self.tied or self.prediction_layers):
             raise ValueError(
                 f"outputs must be 0 with tied embeddings or prediction layers, found {self.outputs}"
@@ -216,9 +231,15 @@ class Decoder(HashedOnce):
                 "says what each layer has"
             )
         blocks = {block for kind in kinds for block in LAYER_KINDS[kind][3:]}
-        for block, part in ((MAMBA, self.mamba), (DELTA, self.delta), (EXPERTS, self.experts)):
-            if (block in blocks) != (part is not None):
-                found = "some" if block in blocks else "none"
+        pooled = "compressed attention" if blocks.intersection(COMPRESSED) else ""
+        for block, part in (
+            (MAMBA, self.mamba),
+            (DELTA, self.delta),
+            (EXPERTS, self.experts),
+            ("compressed attention", self.compressed),
+        ):
+            if (block in {*blocks, pooled}) != (part is not None):
+                found = "some" if block in {*blocks, pooled} else "none"
                 raise ValueError(
                     f"pattern must have layers of {block} exactly if the model says their sizes, "
                     f"found {found}"
@@ -244,6 +265,33 @@ class Decoder(HashedOnce):
         for name in ("window", "sinks", "pattern", "bias", "lengths"):
             if getattr(self, name):
                 raise ValueError(f"{name} must be left out with an indexer (sparse), found some")
+
+    def _check_compressed(self, compressed: CompressedAttention) -> None:
+        """Refuse compressed attention beside parts of other models."""
+        if any(LAYER_KINDS[kind].mixer not in COMPRESSED for kind in self.layer_kinds):
+            raise ValueError(
+                "pattern must have compressed attention in all layers (W, C or H), or in none"
+            )
+        if compressed.rotary > self.head:
+            raise ValueError(
+                f"compressed.rotary must be at most head ({self.head}), found {compressed.rotary}"
+            )
+        if self.heads * self.head % compressed.groups:
+            raise ValueError(
+                f"compressed.groups must divide heads x head ({self.heads * self.head}), found "
+                f"{compressed.groups}"
+            )
+        for name in ("window", "sinks", "bias", "lengths", "latent", "attention_gate"):
+            if getattr(self, name):
+                raise ValueError(f"{name} must be left out with compressed attention, found some")
+        if self.rotary:
+            share = compressed.rotary / self.head
+            if self.rotary.share not in (1.0, share):
+                raise ValueError(
+                    f"rotary.share must be {share:g}, as compressed.rotary says, or be left out, "
+                    f"found {self.rotary.share:g}"
+                )
+            self._set("rotary", replace(self.rotary, share=share))
 
     def _check_choices(self) -> None:
         """Refuse unknown values, and contradictory ones."""
@@ -300,6 +348,16 @@ class Decoder(HashedOnce):
         return self.sparse is not None and self.sparse.every > 1
 
     @property
+    def bound(self) -> tuple[bool, ...]:
+        """Return whether each layer has to be on the pipeline stage of what is before it: it sees
+        keys that were chosen there, or a table of words says its experts, which takes the tokens
+        that the embedding takes."""
+        if self.sparse is not None and self.sparse.every > 1:
+            return self.sparse.follows(self.layers)
+        hashed = self.experts.hashed if self.experts else 0
+        return tuple(i < hashed for i in range(self.layers)) if hashed else ()
+
+    @property
     def following(self) -> "Decoder":
         """Return a decoder whose layers all see keys that were chosen before."""
         return _following(self)
@@ -317,7 +375,9 @@ class Decoder(HashedOnce):
     @property
     def last_kind(self) -> int:
         """Return the kind of the layer in multi-token prediction: the last one's, of a hybrid
-        attention and experts or an MLP; it has an indexer of its own."""
+        attention and experts or an MLP; it has an indexer of its own, or no pooled keys."""
+        if self.compressed:
+            return BY_LETTERS["WE"]
         return int(self.experts is not None) if self.pattern else self.expert_layers[-1]
 
     def has(self, block: str) -> bool:
@@ -370,17 +430,31 @@ class Decoder(HashedOnce):
         first = min(before, 1)
         table = {
             "word-embedding": Parameters(words, positions + self._encoded),
-            "final-norm": Parameters(whole=norm),
+            "final-norm": Parameters(whole=norm + self.merging),
             "output": Parameters(self.head_width * (h + self.output_bias)),
         }
         for kind in self._kinds:
             own = self.following if kind.follows else self
             blocks = [own._block(block) for block in kind[3:] if block]
             norms = before + after if kind.blocks > 1 else 1
+            blocks.append((0, kind.blocks * self.mixing))
             split, whole = (sum(column) for column in zip(*blocks, strict=True))
             table[f"{kind.operator}-1st-layernorm"] = Parameters(whole=first * norm)
             table[f"{kind.operator}-layer"] = Parameters(split, whole + norm * (norms - first))
         return table
+
+    @property
+    def mixing(self) -> int:
+        """Return the parameters that mix streams around an attention, MLP or experts: a product of
+        all their channels, as many numbers added to it, and three that scale them."""
+        n = self.streams
+        return (n + 2) * n * (n * self.hidden + 1) + 3 if n > 1 else 0
+
+    @property
+    def merging(self) -> int:
+        """Return the parameters that mix streams to one before the last norm."""
+        n = self.streams
+        return n * (n * self.hidden + 1) + 1 if n > 1 else 0
 
     @property
     def encoders(self) -> tuple[Encoder | SoundEncoder, ...]:
@@ -405,6 +479,10 @@ class Decoder(HashedOnce):
             return self._mlp(self.ffn)
         if block == EXPERTS:
             return self._routed()
+        if self.compressed:
+            a, sizes = self.compressed, (self.heads, self.head)
+            others = a.small(block, *sizes) + a.indexer(block, self.hidden)
+            return a.products(block, self.hidden, *sizes), others
         mixer = self.mamba if block == MAMBA else self.delta
         assert mixer is not None
         split = self.hidden * (mixer.projected + mixer.inner) + mixer.small
@@ -514,8 +592,9 @@ class Decoder(HashedOnce):
     @property
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
-        full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix), and nothing of an indexer,
-        most of which has no backward pass."""
+        full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix), those of pooled keys as they
+        are seen, and nothing of an indexer, most of which has no backward pass, nor of what mixes
+        streams."""
         s, h, pairs = self.tokens, self.hidden, math.floor(self.pairs(_whole))
         each = 3 if self.gated else 2
         blocks: dict[str, float] = {
@@ -531,6 +610,11 @@ class Decoder(HashedOnce):
             if mixer:
                 products = h * (mixer.projected + mixer.inner) + mixer.kernel * mixer.convolved
                 blocks[name] = 2 * s * products + s * mixer.scan
+        if a := self.compressed:
+            for name in COMPRESSED:
+                entries = a.products(name, h, self.heads, self.head)
+                scored = 4 * a.pairs(name, self.sequence) * self.heads * self.head
+                blocks[name] = 2 * s * entries + scored
         table = {"output": math.floor(2 * s * h * self.head_width)}
         for kind in self._kinds:
             found = blocks[kind.mixer] + blocks[kind.inner]

@@ -1,7 +1,7 @@
-"""Parts that some decoders have: latent attention, experts, rotary positions, windows, and mixers
-that are no attention."""
+"""Parts that some decoders have: latent, sparse and compressed attention, experts, rotary
+positions, windows, and mixers that are no attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ilp_planner.specs.architecture import (
     check_choice,
@@ -9,8 +9,9 @@ from ilp_planner.specs.architecture import (
     check_fields,
     check_positive,
 )
+from ilp_planner.specs.layer_kinds import CSA, HCA
 
-SCORES = ("softmax", "sigmoid")
+SCORES = ("softmax", "sigmoid", "sqrtsoftplus")
 LOSSES = "sparse", "none"
 PROJECTIONS = FEW, MANY = 2, 4  # before a gated delta net, of Qwen3-Next and of Qwen3.5
 # Ways to turn angles for longer samples, with the usual bounds of what is turned otherwise.
@@ -104,6 +105,89 @@ class SparseAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """Attention to the nearest tokens and to groups of those before, each pooled into one key
+    (DeepSeek-V4; `modeling_deepseek_v4.py` of transformers 5.23). Of its three kinds of layers
+    WINDOWED has the window alone, CSA an indexer that chooses pooled keys, HCA all of them.
+
+    query_rank: width of the compressed queries. output_rank, groups: attention's output is of so
+    many groups of heads, each projected to so many channels before the last product. rotary:
+    channels of a head that are turned. window: tokens that one sees as they are, itself included.
+    near, far: tokens that a key of CSA and of HCA is pooled from; groups of CSA overlap, each is
+    pooled with the one before it. index_heads, index_head: of the indexer's queries, and channels
+    of one. top_k: pooled keys that a token of CSA attends to, at most. All heads share one key,
+    which is its value; each has a learnt number in the softmax.
+    """
+
+    query_rank: int
+    output_rank: int
+    groups: int = 8
+    rotary: int = 64
+    window: int = 128
+    near: int = 4
+    far: int = 128
+    index_heads: int = 64
+    index_head: int = 128
+    top_k: int = 512
+
+    def __post_init__(self) -> None:
+        check_fields(self, *(one.name for one in fields(self)))
+        if self.index_head < self.rotary:
+            raise ValueError(
+                f"index_head must be at least rotary ({self.rotary}), found {self.index_head}"
+            )
+
+    @property
+    def index_width(self) -> int:
+        """Return heads x channels of the indexer's queries."""
+        return self.index_heads * self.index_head
+
+    def ratio(self, mixer: str) -> int:
+        """Return the tokens that a pooled key of a layer is made of; 0: it has none."""
+        return {CSA: self.near, HCA: self.far}.get(mixer, 0)
+
+    def pooled(self, mixer: str, head: int) -> int:
+        """Return the columns of either product that keys of so many channels are pooled from."""
+        return {CSA: 2 * head, HCA: head}.get(mixer, 0)
+
+    def chosen(self, mixer: str, sequence: int) -> int:
+        """Return the pooled keys of a sample that attention looks up for each token."""
+        ratio = self.ratio(mixer)
+        groups = sequence // ratio if ratio else 0
+        return min(self.top_k, groups) if mixer == CSA else groups
+
+    def pairs(self, mixer: str, sequence: int) -> float:
+        """Return the pairs of tokens and keys of a sample that attention looks at: of the window,
+        and of chosen groups that end with a token or before it."""
+        near, ratio = min(self.window, sequence), self.ratio(mixer)
+        seen = near * (sequence - near) + near * (near + 1) / 2
+        most = self.chosen(mixer, sequence)
+        return seen + most * (sequence + 1) - ratio * most * (most + 1) / 2
+
+    def products(self, mixer: str, hidden: int, heads: int, head: int) -> int:
+        """Return the entries of the matrices that every token is multiplied with, those of the
+        indexer aside."""
+        width = heads * head
+        queries = self.query_rank * (hidden + width)
+        output = self.output_rank * (width + self.groups * hidden)
+        return queries + output + hidden * (head + 2 * self.pooled(mixer, head))
+
+    def small(self, mixer: str, heads: int, head: int) -> int:
+        """Return the parameters that are no product's: norms of compressed queries and of keys,
+        a number per head, and of pooled keys a norm and positions inside of a group."""
+        pooled = self.pooled(mixer, head)
+        return self.query_rank + head + heads + self.ratio(mixer) * pooled + head * (pooled > 0)
+
+    def indexer(self, mixer: str, hidden: int) -> int:
+        """Return the parameters of a layer's indexer, which pools keys of its own."""
+        if mixer != CSA:
+            return 0
+        own = self.pooled(mixer, self.index_head)
+        products = self.query_rank * self.index_width + hidden * (self.index_heads + 2 * own)
+        return products + self.near * own + self.index_head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """The mixture of experts that replaces the MLP of some layers.
 
@@ -115,7 +199,8 @@ class Experts:
     expert. score: what makes weights of the router's logits. normed: the weights of a token's
     experts sum to one. correction: a bias per expert, which no gradient reaches, keeps the load
     even. scale: of the weights. latent: width that tokens are projected to before routed experts
-    see them, and back from after it; 0: the model's.
+    see them, and back from after it; 0: the model's. hashed: leading layers whose experts a table
+    of words says instead of the router, which weighs them.
     """
 
     count: int
@@ -132,10 +217,11 @@ class Experts:
     correction: bool = False
     scale: float = 1.0
     latent: int = 0
+    hashed: int = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "count", "top_k", "ffn", "every", "groups")
-        optional = ("shared_ffn", "dense_first", "top_groups", "latent")
+        optional = ("shared_ffn", "dense_first", "top_groups", "latent", "hashed")
         check_counts(**{name: getattr(self, name) or 1 for name in optional})
         check_choice("score", self.score, SCORES)
         check_positive("scale", self.scale)

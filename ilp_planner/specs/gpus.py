@@ -13,9 +13,11 @@ from ilp_planner.base.files import Document
 from ilp_planner.base.units import parse_flops
 from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture
 from ilp_planner.specs.kernel_constants import (
+    DSA,
     FLASH,
     FLASH_VERSION,
     FLEX_LIKE,
+    AttentionConstants,
     KernelConstants,
     measured_constants,
 )
@@ -159,6 +161,9 @@ class Gpu:
             if rate := self.architecture.flash.get(like):
                 most = rate * self.units / self.peak["bf16"]
                 flash[library] = replace(FLASH[like], f0=min(attention.f0, most))
+        if any(self.architecture.dsa):
+            share, backward, keys = self.architecture.dsa
+            flash[DSA] = AttentionConstants(f0=share, s0=keys, backward=backward)
         rate, tokens = self.architecture.fp8_attention
         low = replace(attention, f0=attention.f0 * rate, s0=attention.s0 + tokens) if rate else None
         return replace(found, products=own, attention=attention, flash=flash, attention_fp8=low)

@@ -72,6 +72,7 @@ SPARSE = "sparse"  # `job.work.LIBRARIES`: TileLang's kernels of attention to ch
 # TileLang's example `deepseek_v32`, 2026), of 393 that fused attention of 2,048 keys has forward.
 SPARSE_BACKWARD = 0.29
 FLEX_LIKE = 2  # whose rates FlexAttention is taken to have
+DSA = "dsa"  # `job.work.LIBRARIES`: FlashMLA's and cuDNN's kernels of the same, for whole heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

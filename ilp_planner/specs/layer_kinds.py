@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 ATTENTION, MAMBA, DELTA = "attention", "mamba", "delta"
+COMPRESSED = WINDOWED, CSA, HCA = "windowed", "csa", "hca"  # of `CompressedAttention`
 MLP, EXPERTS = "mlp", "experts"
 # Letters of Megatron's hybrid patterns (`hybrid_layer_allocation.py` of `megatron.core`).
-MIXERS = {"*": ATTENTION, "M": MAMBA, "G": DELTA}
+MIXERS = {"*": ATTENTION, "M": MAMBA, "G": DELTA, "W": WINDOWED, "C": CSA, "H": HCA}
 INNERS = {"-": MLP, "E": EXPERTS}
 FOLLOWS = "F"  # attention to the keys that a layer before it chose; no pattern says it
 
@@ -32,6 +33,11 @@ class LayerKind(NamedTuple):
     def follows(self) -> bool:
         """Tell whether its attention sees the keys that a layer before it chose."""
         return self.letters.startswith(FOLLOWS)
+
+    @property
+    def attends(self) -> bool:
+        """Tell whether its mixer has scores of tokens."""
+        return self.mixer == ATTENTION or self.mixer in COMPRESSED
 
     @property
     def blocks(self) -> int:
@@ -58,6 +64,9 @@ LAYER_KINDS: tuple[LayerKind, ...] = (
     _kind("delta expert layer", "GE", "delta-experts"),
     _kind("following layer", "F-", "follow-mlp"),
     _kind("following expert layer", "FE", "follow-experts"),
+    _kind("windowed expert layer", "WE", "window-experts"),
+    _kind("CSA expert layer", "CE", "csa-experts"),
+    _kind("HCA expert layer", "HE", "hca-experts"),
 )
 PLAIN = 2  # of them are a plain transformer's
 DENSE, ROUTED = range(PLAIN)

@@ -15,6 +15,7 @@ from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.specs.architecture import Architecture
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import (
+    CompressedAttention,
     DeltaNet,
     Experts,
     LatentAttention,
@@ -40,6 +41,7 @@ TABLES: dict[Any, type[Any]] = {
         Mamba,
         DeltaNet,
         SparseAttention,
+        CompressedAttention,
         Encoder,
         SoundEncoder,
         Lengths,
@@ -49,7 +51,7 @@ MAY_BE_ZERO = (
     "dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups", "full_every",
     "none_every", "parallel_norms", "latent", "positions", "vectors", "scales", "window",
     "full_layers", "projector_ffn", "deepstack", "outputs", "images", "seconds", "channels",
-    "marks", "chunk", "offset",
+    "marks", "chunk", "offset", "hashed",
 )  # fmt: skip
 SHARES = ("dropout",)  # numbers below 1, also 0
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export", "hub")

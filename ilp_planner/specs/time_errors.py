@@ -334,7 +334,8 @@ def kind_of_job(
     title, _, _ = runtime.partition("@")
     never = {"deepspeed": "DeepSpeed"}.get(title, "")
     model = "" if architecture.family in MEASURED else f"a model of {architecture.family}"
-    hybrid = "layers of scans" * bool(getattr(architecture, "pattern", ""))
+    pooled = "attention to pooled keys" * bool(getattr(architecture, "compressed", None))
+    hybrid = "layers of scans" * (bool(getattr(architecture, "pattern", "")) and not pooled)
     sparse = "sparse attention" * bool(getattr(architecture, "sparse", None))
     images = "an encoder of images or sounds" * bool(getattr(architecture, "encoders", ()))
     part = "a part of the model trained" * bool(settings.tuning)
@@ -348,5 +349,7 @@ def kind_of_job(
         sharded=title == "torchtitan" or settings.optimizer.divides,
         sequence=getattr(architecture, "sequence", 0),
         gpus=gpus,
-        unmeasured=tuple(filter(None, (never, model, hybrid, sparse, images, part, muon, lengths))),
+        unmeasured=tuple(
+            filter(None, (never, model, hybrid, pooled, sparse, images, part, muon, lengths))
+        ),
     )

@@ -272,7 +272,7 @@ ROUTED = "experts."
 def possible_adapters(model: Decoder, kind: int) -> tuple[Adapter, ...]:
     """Return the adapters that a kind of layers may have."""
     own = LAYER_KINDS[kind]
-    found = list(_MIXERS[own.mixer](model)) if own.mixer else []
+    found = list(_MIXERS[own.mixer](model)) if own.mixer in _MIXERS else []
     if own.inner == MLP:
         found += _of_mlp(model, model.ffn, peft=not moves(model))
     elif own.inner == EXPERTS:

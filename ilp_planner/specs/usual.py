@@ -49,6 +49,10 @@ def unusual(model: Decoder) -> Iterator[tuple[str, object, object]]:
         yield "window", f"{model.window.size} tokens", "none"
     if model.sparse:
         yield "sparse", f"{model.sparse.top_k} keys that an indexer chooses", "none"
+    if model.streams > 1:
+        yield "streams", model.streams, 1
+    if model.experts and model.experts.hashed:
+        yield "experts.hashed", f"{model.experts.hashed} layers", "none"
     if model.experts and model.experts.latent:
         yield "experts.latent", model.experts.latent, 0
     if model.experts and model.experts.shared_gate:

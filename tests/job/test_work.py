@@ -121,11 +121,13 @@ def test_the_fullest_rank_counts_within_a_capacity(kernels, times):
 
 
 def test_a_clamped_activation_is_many_kernels():
-    clamped = dataclasses.replace(MIXTURE, clamp=7.0)
-    (plain,), (own,) = (
+    """With an offset, as GPT-OSS has it; a clamp alone is part of the fused one."""
+    clamped = dataclasses.replace(MIXTURE, clamp=7.0, offset=1.0)
+    (plain,), (own,), (fused,) = (
         [m for m in layer_work(of(model), kind=1) if m.name == "experts_activation"]
-        for model in (MIXTURE, clamped)
+        for model in (MIXTURE, clamped, dataclasses.replace(clamped, offset=0.0))
     )
+    assert fused == plain
     seen = TOKENS * 2 * 128
     assert (own.forward[0].traffic, own.backward[0].traffic) == (seen * 4 * 22, seen * 4 * 46)
     assert own.forward[0].traffic > 10 * plain.forward[0].traffic

@@ -64,10 +64,10 @@ def layout_of(ends: Sequence[int], model: Decoder) -> PipelineLayout:
 def begins(model: Decoder) -> NDArray[np.bool_]:
     """Return whether a stage may begin at each place of the chain, bool [layers + 3]: no layer sees
     keys that an indexer on another stage chose (`experimental_attention_variant_module_specs.py` of
-    `megatron.core` 0.19.0: `_validate_dsa_index_share_pipeline_split`)."""
-    follows = model.sparse.follows(model.layers) if model.shares_keys and model.sparse else ()
+    `megatron.core` 0.19.0: `_validate_dsa_index_share_pipeline_split`), and those whose experts a
+    table says are with the embedding (`transformer_config.py` of its branch main)."""
     found = np.ones(model.layers + 3, np.bool_)
-    found[1 : 1 + len(follows)] = np.logical_not(follows)
+    found[1 : 1 + len(model.bound)] = np.logical_not(model.bound)
     return found
 
 
@@ -92,7 +92,7 @@ def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
     if stages > model.layers:
         return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
     even = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
-    if not model.shares_keys:
+    if not model.bound:
         return even
     return layout_of(nearest_beginnings(ends_of(even), model) or ends_of(even), model)
 

@@ -378,7 +378,7 @@ class RankCosts:
         job = self.job
         tokens, samples, hidden = tokens_shape(job, job.model.hidden)
         parts = job.tp if job.settings.sequence_parallel or job.settings.scatter_sends else 1
-        return tokens * samples * hidden * job.settings.width / parts
+        return tokens * samples * hidden * job.model.streams * job.settings.width / parts
 
     @cached_property
     def transfers(self) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LayerKind
+from ilp_planner.specs.layer_kinds import EXPERTS, LayerKind
 from ilp_planner.specs.machine import STARTS, with_constants
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ GRAPHED_SHARES: tuple[dict[str, float], dict[str, float]] = (
 
 def graphed_shares(kind: LayerKind) -> dict[str, float]:
     """Return the shares of a layer: of one block, of that block's part."""
-    mixer = "attn" if kind.mixer == ATTENTION else kind.mixer
+    mixer = "attn" if kind.attends else kind.mixer
     shares = GRAPHED_SHARES[kind.inner == EXPERTS]
     shares = {mixer if name == "attn" else name: share for name, share in shares.items()}
     if kind.blocks > 1:

@@ -276,11 +276,10 @@ def _completed(
             )
     stages = pp * asked["virtual"]
     why = f"{model.layers} layers are no multiple of {stages} stages"
-    if (
-        model.shares_keys
-    ):  # as far as there are such layers; stages that begin elsewhere are refused
-        why = "stages begin with layers that have an indexer, where there are enough"
-    uneven = model.layers % stages or model.shares_keys
+    if model.bound:  # as far as there are other layers; stages that begin elsewhere are refused
+        free = "an indexer" if model.sparse else "experts that the router chooses"
+        why = f"stages begin with layers that have {free}, where there are enough"
+    uneven = model.layers % stages or model.bound
     if asked["layout"] is None and uneven and pp > 1 and stages <= model.layers:
         from ilp_planner.costs.training.job import plain_layout
 
