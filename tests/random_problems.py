@@ -14,6 +14,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import (
+    CompressedAttention,
     DeltaNet,
     Experts,
     LatentAttention,
@@ -93,9 +94,34 @@ SPARSE: dict[str, tuple[str, dict[str, Any]]] = {
         | {"qk_norm": True},
     ),
 }
+# Attention to pooled keys, and streams of hidden states, which DeepSpeed has not.
+POOLED: dict[str, tuple[str, dict[str, Any]]] = {
+    "pooled keys": (
+        "experts",
+        {
+            "pattern": "WE CE HE CE HE CE HE CE",
+            "compressed": CompressedAttention(
+                query_rank=64, output_rank=32, groups=2, rotary=16, window=32, index_heads=4,
+                index_head=32, top_k=48,
+            ),
+            "kv_heads": 1,
+            "bias": False,
+            "streams": 2,
+            "experts": Experts(count=4, top_k=2, ffn=256, shared_ffn=256, hashed=1),
+        },
+    ),
+}  # fmt: skip
+POOLED |= {
+    "pooled keys with prediction": (
+        "experts",
+        POOLED["pooled keys"][1]
+        | {"prediction_layers": 1, "streams": 1, "experts": Experts(count=4, top_k=1, ffn=256)}
+        | {"pattern": "CE HE WE HE CE CE HE WE"},
+    )
+}
 # By space; all, where it is none of these.
 KINDS_OF = {"torchtitan": sorted(MODELS), "deepspeed": [*sorted(MODELS), *sorted(KINDS)]}
-KINDS |= HYBRIDS | SPARSE
+KINDS |= HYBRIDS | SPARSE | POOLED
 # What users may ask for, by the space.
 ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {
@@ -237,7 +263,7 @@ def problems(
     cluster = small_cluster(nodes, devices, slow=slow, between=between)
     if any_machine:
         cluster = draw(on_any_machine(cluster))
-    if kind in SPARSE:
+    if kind in SPARSE or kind in POOLED:
         cluster = hopper(cluster)
     askable = {
         name: values
@@ -251,7 +277,9 @@ def problems(
         "vocab": draw(st.sampled_from((501, 16000))),
         "sequence": draw(st.sampled_from((256, 2048))),
     }
-    documents_too = None if kind in SPARSE else draw(documents(space, sizes["sequence"]))
+    documents_too = (
+        None if kind in SPARSE or kind in POOLED else draw(documents(space, sizes["sequence"]))
+    )
     changes = {**changes, "lengths": documents_too}
     changes = of_layers(changes, sizes["layers"])
     try:

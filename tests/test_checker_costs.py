@@ -33,7 +33,7 @@ from tests.benchmarks.cases import ROOT
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
 from tests.planned_bytes import kept_bytes, rank_states
-from tests.random_problems import SPARSE, hopper
+from tests.random_problems import POOLED, SPARSE, hopper, of_layers
 from tests.runtime_cases import runtime_problem
 from tests.test_checker import read
 
@@ -162,13 +162,16 @@ def test_a_model_with_more_has_no_proof_and_the_reason_is_said() -> None:
     assert training_proof(problem, 10.0) == {}
 
 
-@pytest.mark.parametrize("kind", sorted(SPARSE))
+@pytest.mark.parametrize("kind", sorted(SPARSE | POOLED))
 def test_sparse_attention_has_no_proof_and_the_reason_is_said(kind: str) -> None:
-    base, changes = SPARSE[kind]
-    changes = {**changes, "prediction_layers": 0, "experts": None, "layers": 3}
+    pooled = kind in POOLED
+    base, changes = (SPARSE | POOLED)[kind]
+    changes = of_layers({**changes, "prediction_layers": 0}, 3) | {"layers": 3}
+    changes |= {} if pooled else {"experts": None}
     cluster = hopper(small_cluster(1, 2))
     problem = runtime_problem("megatron", base, cluster=cluster, changes=changes)
-    assert unproved(problem, 10.0) == "attention to keys that an indexer chooses"
+    what = "pooled keys" if pooled else "keys that an indexer chooses"
+    assert unproved(problem, 10.0) == f"attention to {what}"
     assert training_proof(problem, 10.0) == {}
 
 

@@ -171,7 +171,11 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Broken]:
     (`TransformerConfig.__post_init__` of Megatron core; `validate_args`)."""
     recompute, kernels = job.settings.recompute, job.settings.kernels
     for part, there, limit in (
-        ("mla_up_proj", job.model.latent is not None, "latent attention with it"),
+        (
+            "mla_up_proj",
+            bool(job.model.latent or job.model.compressed),
+            "latent or compressed attention with it",
+        ),
         ("moe_act", kernels.grouped_experts, "grouped products of experts with it"),
         (OPERATORS, False, f"some of {', '.join(RECOMPUTED)}"),
     ):
@@ -343,6 +347,7 @@ def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> It
     if mixed and again.granularity == "full" and (again.method, again.layers) != ALONE:
         limit = "uniform 1, as layers of a hybrid differ"
         yield Broken("recompute layers", f"{again.method} {again.layers}", limit)
+    yield from _pooled_again(model, again)
     if any(one.as_decoder for one in model.encoders) and trains_encoder(model, settings.tuning):
         has, found = AS_ENCODER[again.granularity], settings.encoder_recompute
         if again.granularity == "full" and (again.method, again.layers) != ALONE:
@@ -437,6 +442,65 @@ def check_sparse(job: TrainingJob) -> Iterator[Broken]:
         ),
         (f"{heads} heads on a rank", heads & (heads - 1) > 0, "a power of two"),
         (gpu.name, not gpu.sparse_attention, "Hopper or Blackwell, which have its kernels"),
+    ):
+        if bad:
+            yield Broken(what, have, limit)
+
+
+# ---- attention to pooled keys --------------------------------------------------------------------
+# `megatron.core`, branches dev and main of August 2026: `transformer_config.py`,
+# `deepseek_v4_hybrid_attention.py` and `csa.py`; no release has them.
+
+
+def _pooled_again(model: Decoder, again: Recompute) -> Iterator[Broken]:
+    """Yield what recomputation does not cover."""
+    named = again.granularity == "selective" and "core_attn" in again.modules
+    if model.compressed and named:
+        yield Broken("compressed attention", "recomputation of core_attn", "of other parts")
+
+
+def check_compressed(job: TrainingJob) -> Iterator[Broken]:
+    """Attention to pooled keys is whole on a rank, and what is around it is modelled."""
+    settings, kernels = job.settings, job.settings.kernels
+    if job.model.compressed is None:
+        return
+    yield from _pooled_again(job.model, settings.recompute)
+    what, bound = "compressed attention", job.model.bound
+    for stage, start in zip(job.stages, job.pipeline.starts, strict=True):
+        if bound and job.pp > 1 and stage.layers and bound[start]:
+            limit = f"the first {sum(bound)} layers on the stage of the embedding"
+            have = f"a stage that begins with layer {start + 1}"
+            if not stage.embedding:
+                yield Broken("experts that a table of words says", have, limit)
+    graphs = kernels.graphs
+    for have, bad, limit in (
+        (f"layers {kernels.implementation}", kernels.implementation != TE, TE),
+        (f"attention {kernels.attention}", kernels.attention != "flash", "flash"),
+        (
+            f"products in {kernels.quantised}",
+            kernels.quantised not in ("", "mxfp8"),
+            "products in bf16 or mxfp8",
+        ),
+        (settings.precision, settings.precision != "bf16", "bf16"),
+        (f"tp {job.tp}", job.tp > 1, "tp 1"),
+        (f"cp {settings.cp}", settings.cp > 1, "cp 1, but for packed samples, not modelled"),
+        (
+            f"CUDA graphs {_graphs(settings)}",
+            bool(graphs and (graphs != "full_iteration" or kernels.graphed)),
+            "full_iteration, or none",
+        ),
+        ("activations on the host", settings.offload != Offload(), "none there"),
+        ("a part that is trained", bool(settings.tuning), "training of all parameters"),
+        (
+            "overlap of experts with a table of words",
+            bool(bound) and settings.overlap_experts,
+            "no overlap",
+        ),
+        (
+            job.gpu_architecture.name,
+            not job.gpu_architecture.sparse_attention,
+            "Hopper or Blackwell, which have its kernels",
+        ),
     ):
         if bad:
             yield Broken(what, have, limit)
@@ -645,5 +709,6 @@ MEGATRON_RULES = (
     check_combined,
     check_adapters,
     check_sparse,
+    check_compressed,
     check_fp8_attention,
 )

@@ -42,6 +42,12 @@ def check_deepspeed(job: TrainingJob) -> None:
             "trains models of transformers, whose scores of every pair of tokens are not modelled"
         )
         raise Unfit("model.sparse", found).but(f"{TOOL} {limit}")
+    if pooled := job.model.compressed:
+        found = f"a window of {pooled.window} tokens, and pooled keys"
+        limit = (
+            "trains models of transformers, whose scores of every pair of tokens are not modelled"
+        )
+        raise Unfit("model.compressed", found).but(f"{TOOL} {limit}")
     _check_degrees(job)
     check_order(job, TOOL)
     _check_zero(job)

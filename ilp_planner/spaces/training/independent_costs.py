@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.training.job import uncounted_settings
 from ilp_planner.settings.table import OF_MUON
+from ilp_planner.specs.kernel_constants import DSA
 from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def uncounted(problem: Problem[MegatronCosts]) -> str:
         "samples of documents": model.lengths is not None,
         "encoders of images or sounds": bool(model.encoders),
         "attention to keys that an indexer chooses": model.sparse is not None,
+        "attention to pooled keys": model.compressed is not None,
+        "a clamp without an offset": model.clamp > 0 and not model.offset,
         "layers of a hybrid": bool(set(model.layer_kinds) - set(range(PLAIN))),
         "layers that predict further tokens": model.prediction_layers > 0,
         "attention beside the MLP": model.parallel_norms > 0,
@@ -117,7 +120,7 @@ def _device(device: Device, architecture: GpuArchitecture) -> dict[str, Any]:
             "concurrent": kernels.concurrent,
             "products": {name: asdict(one) for name, one in kernels.products.items()},
             "attention": asdict(kernels.attention),
-            "flash": {name: asdict(one) for name, one in kernels.flash.items()},
+            "flash": {name: asdict(one) for name, one in kernels.flash.items() if name != DSA},
             "curves": [
                 [name, ranks, [list(point) for point in curve]]
                 for name, of in kernels.curves.items()

@@ -16,6 +16,7 @@ from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
     check_adapters,
+    check_compressed,
     check_encoders,
     check_fp8_attention,
     check_muon,
@@ -254,6 +255,7 @@ class Runtime:
             *check_adapters(job),
             *check_encoders(job),
             *check_sparse(job),
+            *check_compressed(job),
             *check_fp8_attention(job),
         )
         yield from map(str, violations(broken))

@@ -94,6 +94,8 @@ def default_max_cp(kernels: Kernels, profile: ElementProfile | None = None) -> i
 def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
     """Yield why a tensor-parallel degree is none for this model; Megatron finds the MLP's width
     only when it builds the model."""
+    if model.compressed and tp > 1:
+        yield "compressed attention is whole on every rank"
     if model.has(ATTENTION) and model.heads % tp:
         yield f"{model.heads} heads are not divisible"
     grouped = model.latent is None and model.has(ATTENTION)
@@ -119,6 +121,8 @@ def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
 
 def sequence_rules(model: Decoder, tp: int, cp: int) -> Iterator[str]:
     """Yield why a sample's tokens cannot be divided so; Megatron finds out at the first step."""
+    if cp > 1 and model.compressed:
+        yield "compressed attention has context parallelism for packed samples alone"
     if cp > 1 and model.sequence % (2 * cp):
         yield f"sequence {model.sequence} is not divisible by 2 x cp"
     if model.sequence % (tp * cp):

@@ -120,7 +120,7 @@ def fits_kept(part: MegatronPart, virtual: int, found: Fits) -> Fits:
     all ranks, and are checked for every cut (`keeps`).
     """
     row, possible = found.row.copy(), list(found.possible)
-    if virtual == 1 and part.costs.model.shares_keys:
+    if virtual == 1 and part.costs.model.bound:
         possible = [each & begins(part.costs.model)[:, None] for each in possible]
     edge = np.arange(found.possible.shape[1])
     for rank, ranges in part.kept:

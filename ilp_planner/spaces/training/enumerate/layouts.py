@@ -216,7 +216,7 @@ def layout_asked_of(
     if asked is None:
         return None
     layout = asked.of(model.layers, model.prediction_layers, stages)
-    limited = part.problem.constraints.keep or part.costs.model.shares_keys
+    limited = part.problem.constraints.keep or part.costs.model.bound
     if layout is None or not limited:
         return layout
     return layout if keeps(part, ends_of(layout), v_shaped=v_shaped) else None

@@ -64,7 +64,7 @@ def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:
     norms = kernels.quantised != "fp8-delayed"
     if norms:
         yield "layernorm"
-    if model.latent is not None:
+    if model.latent is not None or model.compressed is not None:
         yield "mla_up_proj"
     if model.has(MLP):
         yield from OF_DENSE

@@ -51,6 +51,7 @@ def misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
     yield from ((key, found, expected) for key, found, bad, expected in rows if bad)
     yield from _rotary_misfits(model)
     yield from _sparse_misfits(model)
+    yield from _compressed_misfits(model)
     yield from hybrid_misfits(model)
 
 
@@ -76,13 +77,26 @@ def _sparse_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
             yield key, found, expected
 
 
+def _compressed_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
+    """Yield sizes that compressed attention has not (`csa.py` of `megatron.core`, branch main), and
+    what no argument says of it."""
+    compressed, experts = model.compressed, model.experts
+    if compressed is None or experts is None:
+        return
+    for name, found, expected in (("near", compressed.near, 4), ("far", compressed.far, 128)):
+        if found != expected:
+            yield f"compressed.{name}", found, f"{expected}"
+
+
 def _rotary_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
     rotary = model.rotary
     if rotary is None:
         return
     if rotary.base % 1:
         yield "rotary.base", rotary.base, "a whole number"
-    if rotary.windowed_base not in (0, rotary.base):
+    if model.compressed and rotary.scaling not in ("", "yarn"):
+        yield "rotary.scaling", rotary.scaling, "yarn"
+    if rotary.windowed_base not in (0, rotary.base) and not model.compressed:
         yield "rotary.windowed_base", rotary.windowed_base, f"that of all layers ({rotary.base:g})"
     kinds = ("yarn",) if model.latent else ("linear", "llama3", "yarn")
     if rotary.scaling and rotary.scaling not in kinds:

@@ -160,7 +160,7 @@ def _shares(part: MegatronPart) -> Iterator[float]:
             return
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
-        if model.shares_keys:
+        if model.bound:
             ends = [*nearest_beginnings(ends, model)] or ends
         sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers, variant.remainder))
     stops = [0, *np.cumsum(sizes).tolist()]

@@ -477,7 +477,7 @@ class MegatronPart:
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
         """Tell whether a cut leaves the kept stages, begins where stages may, and fits if tables
         cannot tell."""
-        stops, limited = self.stops(variant, ends), self.kept or self.costs.model.shares_keys
+        stops, limited = self.stops(variant, ends), self.kept or self.costs.model.bound
         return (not limited or keeps(self, stops, v_shaped=variant.v_shaped)) and (
             not self.picks(variant) or self._fits(variant, stops)
         )

@@ -279,7 +279,7 @@ def test_kept_inputs_are_divided_where_they_are_not_already(
 @pytest.mark.parametrize(
     ("part", "limit"),
     [
-        ("mla_up_proj", "latent attention with it"),
+        ("mla_up_proj", "latent or compressed attention with it"),
         ("moe_act", "grouped products of experts with it"),
     ],
 )
