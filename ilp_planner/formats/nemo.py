@@ -200,6 +200,11 @@ def _model(job: TrainingJob) -> Section:
     if sparse := m.sparse:
         found = f"{sparse.top_k} keys that an indexer chooses"
         raise Unfit("model.sparse", found).but(f"{TOOL}'s Megatron-Core cannot build such layers")
+    if pooled := m.compressed:
+        found = f"a window of {pooled.window} tokens, and pooled keys"
+        raise Unfit("model.compressed", found).but(
+            f"{TOOL}'s Megatron-Core cannot build such layers"
+        )
     hybrid = _hybrid(job)
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
         raise Unfit("model.max_position_embeddings", m.max_position_embeddings).but(

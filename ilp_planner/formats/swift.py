@@ -66,6 +66,10 @@ def export_swift(job: TrainingJob, name: str, expected: Expected | None = None) 
         raise Unfit("model.sparse", f"{sparse.top_k} keys that an indexer chooses").but(
             f"{TOOL} has other kernels for them, and an indexer that learns nothing unless asked"
         )
+    if pooled := job.model.compressed:
+        raise Unfit("model.compressed", f"a window of {pooled.window} tokens, and pooled keys").but(
+            f"{TOOL} has no arguments for them"
+        )
     model = replace(job.model, encoder=None, sounds=None)
     whole = arguments_of_job(replace(job, model=model))
     own = model_values(model, job.settings.vocab_multiple)

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
@@ -35,7 +36,7 @@ from ilp_planner.formats.megatron.values import (
     split_words,
     take_values,
 )
-from ilp_planner.settings.rules import check_sparse
+from ilp_planner.settings.rules import check_compressed, check_sparse
 from ilp_planner.settings.values import with_fields
 from ilp_planner.specs.training import Settings, TrainingJob
 
@@ -194,7 +195,8 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
         )
     except ValueError as error:
         raise SpecError(args.spelled(f"{where}{error}")) from None
-    if checked and (broken := next(check_sparse(job), None)):
+    broken = next(chain(check_sparse(job), check_compressed(job)), None) if checked else None
+    if broken:
         said = f"{broken.rule}: found {broken.have}, expected {broken.limit}"
         raise SpecError(args.spelled(f"{where}{said}"))
     return replace(job, settings=_usual_turns(job))

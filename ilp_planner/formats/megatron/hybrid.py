@@ -20,6 +20,7 @@ PATTERN, EARLIER = "hybrid_layer_pattern", "hybrid_override_pattern"
 PIPE, AHEAD = "|", "/"
 PREDICTS = "*E"
 SPARSE = "dsa"  # the variant of attention to keys that an indexer chooses
+POOLED = "dsv4_hybrid"  # that of attention to pooled keys
 VARIANT, FREQUENCY = "experimental_attention_variant", "linear_attention_freq"
 MAMBA_KEYS = {
     "state": "mamba_state_dim", "head": "mamba_head_dim", "groups": "mamba_num_groups",
@@ -96,7 +97,7 @@ def _delta(args: MegatronArguments) -> DeltaNet:
 def _delta_of(args: MegatronArguments, layers: int, experts: bool) -> dict[str, Any]:
     """Return the fields of layers with gated delta nets in place of attention."""
     variant, frequency = args.text(VARIANT), args[FREQUENCY]
-    if variant in ("", SPARSE) and not frequency:
+    if variant in ("", SPARSE, POOLED) and not frequency:
         return {}
     if variant != "gated_delta_net":
         expected = "gated_delta_net" if frequency else f"gated_delta_net or {SPARSE}"
@@ -120,7 +121,7 @@ def _delta_of(args: MegatronArguments, layers: int, experts: bool) -> dict[str, 
 
 def hybrid_values(model: Decoder) -> dict[str, Value]:
     """Return the arguments that say a hybrid's layers."""
-    if not model.pattern:
+    if not model.pattern or model.compressed:
         return {}
     kinds = [LAYER_KINDS[kind] for kind in model.layer_kinds]
     found: dict[str, Value] = {}

@@ -3,6 +3,13 @@
 from collections.abc import Mapping
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.formats.megatron.compressed import (
+    MIXED,
+    RATIOS,
+    compressed_of,
+    compressed_values,
+    is_compressed,
+)
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.hybrid import (
     PATTERN,
@@ -46,8 +53,8 @@ UNSUPPORTED = {
     "mtp_hybrid_override_pattern": "prediction layers of a pattern of their own",
     "heterogeneous_layers_config_path": "layers of different sizes",
     "heterogeneous_layers_config_encoded_json": "layers of different sizes",
-    "csa_compress_ratios": "compressed sparse attention",
-    "enable_hyper_connections": "hyper-connections",
+    RATIOS: "compressed sparse attention",
+    MIXED: "hyper-connections",
     "moe_shortcut_connection": "shortcut connections around experts",
     "mtp_use_repeated_layer": "a repeated prediction layer",
     "decoder_num_layers": "encoder-decoder models",
@@ -67,7 +74,7 @@ def check_supported(args: MegatronArguments) -> None:
     from ilp_planner.formats.megatron.flags import flag_of
 
     for key, what in UNSUPPORTED.items():
-        if args[key]:
+        if args[key] and not (key in (RATIOS, MIXED) and is_compressed(args)):
             raise SpecError(f"{flag_of(key)}: found {what}, expected a decoder-only transformer")
     named = args.words("spec")
     if named and named[0] != "local" and not (pattern_of(args) and named == STACK):
@@ -102,7 +109,8 @@ def decoder_of(args: MegatronArguments) -> Decoder:
     experts, experts_in = _experts(args)
     hybrid = hybrid_of(args, layers_of(args), experts is not None)
     ahead = hybrid.pop("prediction_layers", args.whole("mtp_num_layers"))
-    return Decoder(
+    compressed = compressed_of(args, layers_of(args))
+    fields = dict(
         layers=layers_of(args),
         hidden=hidden,
         heads=args.whole("num_attention_heads"),
@@ -125,10 +133,11 @@ def decoder_of(args: MegatronArguments) -> Decoder:
         sparse=sparse_of(args),
         experts=experts,
         experts_in=experts_in,
-        rotary=rotary_of(args) if turned else None,
+        rotary=rotary_of(args) if turned and not compressed else None,
         **features_of(args),
         **hybrid,
     )
+    return Decoder(**fields | compressed)
 
 
 def layers_of(args: MegatronArguments) -> int:
@@ -210,7 +219,7 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
     check_model(model)
     hybrid = hybrid_values(model)
     apart = PATTERN not in hybrid  # what a pattern says besides
-    grouped = model.kv_heads != model.heads and model.latent is None
+    grouped = model.kv_heads != model.heads and not (model.latent or model.compressed)
     positions = "yarn" if _has_yarn(model) else model.positions
     values = given(
         ("num_layers", model.layers, apart),
@@ -242,12 +251,14 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
         ("attention_output_gate", True, model.attention_gate),
         ("mtp_num_layers", model.prediction_layers, ahead),
     )
-    return values | hybrid | sparse_values(model)
+    return values | hybrid | sparse_values(model) | compressed_values(model)
 
 
 def _has_yarn(model: Decoder) -> bool:
     """Tell whether positions are of a type of their own; latent attention says YaRN otherwise."""
-    return model.latent is None and model.rotary is not None and model.rotary.scaling == "yarn"
+    if model.latent or model.compressed or model.rotary is None:
+        return False
+    return model.rotary.scaling == "yarn"
 
 
 def _latent(args: MegatronArguments) -> LatentAttention | None:
@@ -302,6 +313,7 @@ def _experts(args: MegatronArguments) -> tuple[Experts | None, tuple[bool, ...]]
         groups=args.whole("moe_router_num_groups") or 1,
         top_groups=args.whole("moe_router_group_topk"),
         latent=args.whole("moe_latent_size"),
+        hashed=args.whole("moe_n_hash_layers"),
         **routing_of(args),
     )
     return experts, irregular

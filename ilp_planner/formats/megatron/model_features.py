@@ -8,7 +8,7 @@ from typing import Any
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.decoder_parts import Experts, Rotary, Window
+from ilp_planner.specs.decoder_parts import SCORES, Experts, Rotary, Window
 
 ROUNDED = "yarn_correction_range_round_to_int"
 # Of YaRN in `MLATransformerConfig`, which no argument says: betas, and positions before.
@@ -111,7 +111,7 @@ def rotary_of(args: MegatronArguments) -> Rotary:
 
 def _rotary_rows(model: Decoder) -> tuple[tuple[str, Value, object], ...]:
     rotary = model.rotary
-    if rotary is None:
+    if rotary is None or model.compressed:  # whose arguments say them
         return ()
     yarn, latent = rotary.scaling == "yarn", model.latent is not None
     common, own = yarn, yarn and not latent
@@ -162,7 +162,7 @@ def routing_of(args: MegatronArguments) -> dict[str, Any]:
     score = args.text("moe_router_score_function")
     return {
         "shared_gate": args.on("moe_shared_expert_gate"),
-        "score": score if score == "sigmoid" else "softmax",
+        "score": score if score in SCORES else "softmax",
         "normed": one or not args.on("moe_router_pre_softmax"),
         "correction": args.on("moe_router_enable_expert_bias"),
         "scale": args.number("moe_router_topk_scaling_factor") or 1.0,
