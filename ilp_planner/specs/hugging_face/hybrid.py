@@ -2,13 +2,23 @@
 decoder."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.decoder_parts import FEW, MANY, DeltaNet, Experts, Mamba
+from ilp_planner.specs.decoder_parts import (
+    FEW,
+    MANY,
+    SCORES,
+    CompressedAttention,
+    DeltaNet,
+    Experts,
+    Mamba,
+    Rotary,
+)
 from ilp_planner.specs.hugging_face.config import Config, one_of, rotary_of
 from ilp_planner.specs.hugging_face.dense import attention_biases, decoder
-from ilp_planner.specs.hugging_face.routed import routed_fields
+from ilp_planner.specs.hugging_face.routed import routed_fields, score_of
 from ilp_planner.specs.layer_kinds import BY_LETTERS, LAYER_KINDS, write_pattern
 
 # Layers by their names in files -> letters of `LAYER_KINDS`; older files say "mamba" and
@@ -18,6 +28,14 @@ ONE_BLOCK = {
     "mlp": "-",
 }  # fmt: skip
 MIXERS = {"linear_attention": "G", "full_attention": "*"}
+# DeepSeek-V4's kinds of attention -> letters of them; older files say the rates of pooling.
+COMPRESSED = {
+    "sliding_attention": "W", "compressed_sparse_attention": "C",
+    "heavily_compressed_attention": "H",
+}  # fmt: skip
+RATES = {0: "sliding_attention", 4: "compressed_sparse_attention",
+         128: "heavily_compressed_attention"}  # fmt: skip
+HASHED, ROUTED = "hash_moe", "moe"
 NEMOTRON_PREDICTS = (["full_attention", "moe"], ["attention", "moe"], "*E")
 
 
@@ -202,3 +220,119 @@ def bamba(config: Config) -> Decoder:
         usual_epsilon=1e-5,
         **attention_biases(config),
     )
+
+
+def deepseek_v4(config: Config) -> Decoder:
+    """DeepSeek-V4: attention to a window and to pooled keys, experts in all layers, of which a
+    table of words chooses the first ones, and several streams of hidden states."""
+    for key in ("attention_bias", "mlp_bias"):
+        if config.flag(key, False):
+            raise config.error(key, "false: biases beside compressed attention are not modelled")
+    layers, head = config.layers, config.whole("head_dim", 512)
+    names, rates = _compressed_layers(config), _rates(config)
+    rotary = config.whole("qk_rope_head_dim", round(head * config.share(
+        "partial_rotary_factor", 0.125)), most=head)  # fmt: skip
+    groups, wide = config.whole("o_groups", 8), config.whole("num_attention_heads") * head
+    if wide % groups:
+        raise config.error("o_groups", f"a divisor of num_attention_heads x head_dim ({wide})")
+    width = config.whole("moe_intermediate_size")
+    shared = config.whole("n_shared_experts", 1, least=0)
+    experts = routed_fields(config, top_k=6, shared_ffn=shared * width)
+    with config.blamed():
+        compressed = CompressedAttention(
+            query_rank=config.whole("q_lora_rank", 1024),
+            output_rank=config.whole("o_lora_rank", 1024),
+            groups=groups,
+            rotary=rotary,
+            window=config.whole("sliding_window", 128),
+            near=rates["compressed_sparse_attention"],
+            far=rates["heavily_compressed_attention"],
+            index_heads=config.whole("index_n_heads", 64),
+            index_head=config.whole("index_head_dim", 128, least=rotary),
+            top_k=config.whole("index_topk", 512),
+        )
+        routed = Experts(
+            **experts,
+            score=score_of(config, "sqrtsoftplus", SCORES),
+            correction=True,
+            scale=config.number("routed_scaling_factor", 1.5),
+            hashed=_hashed(config, layers),
+        )
+    return decoder(
+        config,
+        pattern=write_pattern(tuple(BY_LETTERS[f"{COMPRESSED[name]}E"] for name in names)),
+        compressed=compressed,
+        experts=routed,
+        streams=config.whole("hc_mult", 4),
+        head=head,
+        kv_heads=1,
+        ffn=width,
+        clamp=config.number("swiglu_limit", 10.0),
+        rotary=_two_bases(config, rotary / head),
+        prediction_layers=config.whole("num_nextn_predict_layers", 1, least=0),
+        usual_epsilon=1e-6,
+    )
+
+
+def _compressed_layers(config: Config) -> list[str]:
+    """Return the kind of attention of each layer."""
+    layers, ratios = config.layers, config.wholes("compress_ratios")
+    if config.has("layer_types"):
+        names = [str(name) for name in config.listed("layer_types", layers)]
+        if unknown := sorted(set(names) - set(COMPRESSED)):
+            raise config.error("layer_types", one_of([*COMPRESSED]), ", ".join(unknown)[:60])
+        return names
+    if not ratios:
+        pairs = ("heavily_compressed_attention", "compressed_sparse_attention")
+        return [pairs[i % 2 if i > 1 else 0] for i in range(layers)]
+    if len(ratios) < layers:
+        expected = f"at least {layers} entries, one per layer"
+        raise config.error("compress_ratios", expected, f"{len(ratios)}")
+    if unlike := sorted(set(ratios) - set(RATES)):
+        expected = f"{', '.join(map(str, RATES))}: of other rates no layer is known"
+        raise config.error("compress_ratios", expected, ", ".join(map(str, unlike))[:60])
+    if any(ratios[layers:]):
+        expected = "0 for layers of multi-token prediction, whose attention has its window alone"
+        raise config.error("compress_ratios", expected, f"{ratios[layers:]}"[:60])
+    return [RATES[ratio] for ratio in ratios[:layers]]
+
+
+def _rates(config: Config) -> dict[str, int]:
+    """Return the tokens that a pooled key is made of, by the kind of attention."""
+    said = config.inside("compress_rates") if config.has("compress_rates") else None
+    older = {"compressed_sparse_attention": "compress_rate_csa",
+             "heavily_compressed_attention": "compress_rate_hca"}  # fmt: skip
+    found = {}
+    for rate, name in list(RATES.items())[1:]:
+        usual = config.whole(older[name], rate)
+        found[name] = said.whole(name, usual) if said else usual
+    return found
+
+
+def _hashed(config: Config, layers: int) -> int:
+    """Return the leading layers whose experts a table of words chooses."""
+    if not config.has("mlp_layer_types"):
+        return min(layers, config.whole("num_hash_layers", 3, least=0))
+    names = config.listed("mlp_layer_types", layers)
+    first = next((i for i, name in enumerate(names) if name != HASHED), layers)
+    if any(name != ROUTED for name in names[first:]):
+        raise config.error("mlp_layer_types", f"{HASHED} in the first layers, then {ROUTED}")
+    return first
+
+
+def _two_bases(config: Config, share: float) -> Rotary:
+    """Return positions: of layers with pooled keys, and the base of those with a window alone."""
+    plain = config.number("rope_theta", 10000.0)
+    pooled = config.number("compress_rope_theta", 160000.0)
+    values = {key: value for key, value in config.values.items() if key != "rope_parameters"}
+    if config.has("rope_parameters"):
+        said = config.inside("rope_parameters")
+        if said.has("main"):
+            plain = said.inside("main").number("rope_theta", plain)
+        own = said.inside("compress") if said.has("compress") else said
+        values["rope_scaling"] = own.values
+        pooled = own.number("rope_theta", pooled) if own is not said else pooled
+    own = Config(values | {"rope_theta": pooled}, file=config.file, where=config.where)
+    with config.blamed():
+        found = rotary_of(own, share=share)
+        return replace(found, share=share, windowed_base=0.0 if plain == pooled else plain)

@@ -66,6 +66,7 @@ FAMILIES: Mapping[str, Callable[[Config], Decoder]] = {
     "qwen3_5_text": hybrid.qwen3_5,
     "qwen3_5_moe_text": hybrid.qwen3_next,
     "bamba": hybrid.bamba,
+    "deepseek_v4": hybrid.deepseek_v4,
 }
 # Models of text and something else, with the family of their text where they do not say it.
 TEXT_OF: Mapping[str, str] = {
@@ -128,9 +129,6 @@ NOT_MODELLED: Mapping[str, str] = {
     **dict.fromkeys(("gemma3n", "gemma3n_text"), "embeddings for each layer"),
     **dict.fromkeys(("gemma4", "gemma4_text"),
                     "layers of two head widths, with keys that are values"),
-    # transformers 5.23: `compress_rates`, `mlp_layer_types`, `hc_mult`
-    "deepseek_v4": "attention to compressed keys, experts by a hash of tokens, and several "
-                   "residual streams",
     "mllama": "cross-attention to pictures",
     "nemotron-nas": "layers of different sizes",
     "deci": "layers of different sizes",
@@ -138,7 +136,9 @@ NOT_MODELLED: Mapping[str, str] = {
     "dbrx": "clipped queries, keys and values",
 }  # fmt: skip
 INDEXED = ("deepseek_v32", "glm_moe_dsa")
-HYBRIDS = ("nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba")
+HYBRIDS = (
+    "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba", "deepseek_v4",
+)  # fmt: skip
 # Keys that make another architecture of any family, where they have a value.
 INDEXES = ("index_topk", "index_n_heads")
 SIGNS: Mapping[str, str] = {

@@ -77,7 +77,7 @@ def minimax_m2(config: Config) -> Decoder:
     head = config.whole("head_dim", 128)
     turned = config.whole("rotary_dim", head // 2)
     experts = routed_fields(config, ffn="intermediate_size", top_k=8)
-    experts |= {"score": _score(config, "sigmoid"), "correction": True}
+    experts |= {"score": score_of(config, "sigmoid"), "correction": True}
     predictions = config.whole("num_mtp_modules", 0, least=0) * config.flag("use_mtp", False)
     return _everywhere(
         config,
@@ -135,7 +135,10 @@ def deepseek_v2(config: Config) -> Decoder:
     """DeepSeek-V2: latent attention, experts after dense layers, shared ones for all tokens."""
     experts = _deepseek_experts(config, groups=1, top_groups=1)
     experts |= {"scale": config.number("routed_scaling_factor", 1.0)}
-    experts |= {"normed": config.flag("norm_topk_prob", False), "score": _score(config, "softmax")}
+    experts |= {
+        "normed": config.flag("norm_topk_prob", False),
+        "score": score_of(config, "softmax"),
+    }
     return _latent(config, experts, first=0)
 
 
@@ -217,7 +220,7 @@ def _deepseek_experts(config: Config, *, groups: int, top_groups: int) -> dict[s
 def _balanced(config: Config, scale: float) -> dict[str, Any]:
     """Return the routing of DeepSeek-V3: sigmoids, and a bias that keeps the load even."""
     return {
-        "score": _score(config, "sigmoid"),
+        "score": score_of(config, "sigmoid"),
         "correction": True,
         "normed": config.flag("norm_topk_prob", True),
         "scale": config.number("routed_scaling_factor", scale),
@@ -254,10 +257,11 @@ def _indexer(config: Config, *, heads: int, **choices: Any) -> SparseAttention:
         )
 
 
-def _score(config: Config, usual: str) -> str:
+def score_of(config: Config, usual: str, names: tuple[str, ...] = SCORES) -> str:
+    """Return what makes weights of the router's logits, one of these names."""
     score = config.text("scoring_func", usual)
-    if score not in SCORES:
-        raise config.error("scoring_func", one_of(SCORES))
+    if score not in names:
+        raise config.error("scoring_func", one_of(names))
     return score
 
 
