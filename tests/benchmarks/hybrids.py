@@ -38,7 +38,7 @@ UNKNOWN = "its sizes are in no public text that was read"
 REFUSED = {
     "nemotron_3_ultra": UNKNOWN,
     "nemotron_3_5_lightning": UNKNOWN,
-    "deepseekv4 flash": "attention to compressed keys is not modelled",
+    "deepseekv4 flash": "no hybrid: `compressed_runs` predicts its rows",
 }
 LEAST, MOST = 0.1, 1.0  # of `scan`
 STEPS = 24  # of a bisection
