@@ -1,4 +1,4 @@
-"""DeepSeek-V4 Flash as NVIDIA ran it with Megatron-Bridge, predicted; nothing is fitted to its runs.
+"""DeepSeek-V4 Flash as NVIDIA ran it with Megatron-Bridge, predicted; no constant saw its runs.
 
 `python -m tests.benchmarks.compressed_runs` prints the table of docs/howto/models.md. Rows of the
 performance page are those of `hybrid_rows.csv` (docs/performance-summary.md, release 26.08). Others

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.units import format_bytes
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
+from ilp_planner.formats.megatron.compressed import is_compressed
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags_by_key
 from ilp_planner.formats.megatron.model import sequence_of, tokenizer_of
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment
@@ -19,6 +20,7 @@ from ilp_planner.formats.megatron.settings import (
     recipe_of,
     sequence_parallel_of,
 )
+from ilp_planner.formats.megatron.sparse import KERNELS, UNFUSED
 from ilp_planner.formats.megatron.values import COUNTED_FULL, MegatronArguments, write_value
 from ilp_planner.settings import values
 from ilp_planner.specs.training import OF_MATRICES, USUAL_FORMATS, TrainingJob
@@ -45,7 +47,6 @@ UNCOUNTED = {
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
     "moe_enable_deepep": values.DISPATCHER.uncounted["flex"],
-    "dsa_kernel_backend": "its kernels; counted as TileLang's",
     "optimizer": "the products of its step; its moments are counted",
     "muon_use_syrk": "the half of symmetric products that it leaves out",
     "muon_fp32_matmul_prec": "products of the step in fp32; counted as medium, of bf16",
@@ -53,12 +54,12 @@ UNCOUNTED = {
     "muon_scalar_optimizer": "its moments; counted as adam",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
+MIXTURES = "mhc"  # of streams, among the parts that are computed again
 BIG = 2**28  # bytes worth a note
 # Parts of tensor-parallel overlap that are on unless turned off.
 OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs")
 COUNTED = {
     "softmax_type": ("vanilla", "learnable"),
-    "dsa_kernel_backend": ("none", "tilelang"),
     "optimizer": ("adam", "sgd", "lion", "muon", "dist_muon"),
     "muon_fp32_matmul_prec": ("medium",),
     "muon_coefficient_type": ("simple", "quintic", "polar_express", "cans", "aol", "deepseekv4"),
@@ -76,7 +77,7 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         if not (counted and what.endswith(COUNTED_FULL))
     ]
     notes += [*_precision(args), *_graphs(args), *_tensor_overlap(args), *_pipeline(args)]
-    notes += _muon(args)
+    notes += [*_muon(args), *_attention(args)]
     hidden, attention = args.number("hidden_dropout"), args.number("attention_dropout")
     if args.given("attention_dropout") and attention != hidden:
         notes.append(f"--attention-dropout: {attention} is counted as --hidden-dropout ({hidden})")
@@ -95,6 +96,23 @@ def _muon(args: MegatronArguments) -> list[str]:
         return []
     what = "queries, keys and values as one matrix; counted as three"
     return [f"--muon-no-split-qkv: not counted: {what}"]
+
+
+def _attention(args: MegatronArguments) -> list[str]:
+    """Return notes on attention to chosen keys, and on streams of hidden states."""
+    notes = []
+    backend, pooled = args.text("dsa_kernel_backend"), is_compressed(args)
+    if backend not in ("", UNFUSED, KERNELS) and not pooled:
+        notes.append("--dsa-kernel-backend: not counted: its kernels; counted as TileLang's")
+    if not args.on("enable_hyper_connections"):
+        return notes
+    if not args.on("use_fused_mhc"):
+        what = "mixtures of streams by kernels apart; counted as fused"
+        notes.append(f"--enable-hyper-connections: not counted: {what}")
+    if MIXTURES in args.words("recompute_modules"):
+        what = f"{MIXTURES}: mixtures of streams computed again; counted as kept"
+        notes.append(f"--recompute-modules: not counted: {what}")
+    return notes
 
 
 def _precision(args: MegatronArguments) -> list[str]:

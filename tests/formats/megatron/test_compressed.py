@@ -12,6 +12,7 @@ from ilp_planner.formats.megatron.arguments import (
     read_arguments,
 )
 from ilp_planner.formats.megatron.launch import check_release
+from ilp_planner.formats.megatron.notes import unmodelled
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.formats.swift import export_swift
@@ -135,3 +136,20 @@ def test_other_systems_refuse_them_by_name(name):
         check_deepspeed(replace(job, settings=replace(job.settings, ep=1)))
     with pytest.raises(PlanError, match=r"model\.\w+: found"):
         titan_model(job)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"{LINE} --use-fused-mhc", ()),
+        (LINE, ("mixtures of streams by kernels apart; counted as fused",)),
+        (
+            f"{LINE} --use-fused-mhc --recompute-granularity selective --recompute-modules mhc",
+            ("mhc: mixtures of streams computed again; counted as kept",),
+        ),
+    ],
+)
+def test_mixtures_that_are_counted_otherwise_are_said(line, said):
+    notes = [note for note in unmodelled(read(line)) if "streams" in note or "kernel" in note]
+    assert len(notes) == len(said)
+    assert all(text in note for text, note in zip(said, notes, strict=True))
