@@ -100,9 +100,11 @@ EXPORTS = {
     "nemo": {
         "0.3.1": Export(
             "ilp_planner.formats.nemo:export_nemo",
-            "YAML overrides in the field names of Megatron-Bridge 0.3.1",
+            "YAML overrides in the field names of Megatron-Bridge 0.3.1, Qwen2.5-VL and Qwen3-VL "
+            "among its models",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
             tunes=True,
+            sees=True,
             batchings=(PACKED, JOINED, LONGEST, FULL),
             below=("megatron",),
         )

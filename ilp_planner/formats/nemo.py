@@ -8,6 +8,7 @@ functions, such as the MLP's activation, cannot be said in it. NeMo 2 has the sa
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,9 +26,18 @@ from ilp_planner.formats.megatron.hybrid import EARLIER, PATTERN, hybrid_values
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF, state_values
+from ilp_planner.job.encoder import recompute_of
 from ilp_planner.settings.keys import said
+from ilp_planner.settings.rules import ENCODER_FIELD
 from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
-from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads, check_uncompiled
+from ilp_planner.spaces.runtimes.limits import (
+    Unfit,
+    check_batch,
+    check_frozen,
+    check_heads,
+    check_uncompiled,
+    check_whole_encoders,
+)
 from ilp_planner.spaces.training.enumerate.unfit import hybrid_misfits
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.lengths import FULL, LONGEST, PACKED
@@ -68,6 +78,7 @@ STATES = ("use_precision_aware_optimizer", "sgd_momentum")
 STATE_TYPES = ("exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype")
 TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "uint8"}
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
+QWEN25, QWEN3 = "Qwen2.5-VL", "Qwen3-VL"  # the models with encoders whose plans are written
 
 
 def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
@@ -100,6 +111,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         raise Unfit("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of {s.kernels.quantised} beside it", "precision = bf16"
         )
+    sees = _seen(job)
     check_core(job)
     if (optimizer := s.optimizer).of_matrices:
         raise Unfit("settings.optimizer.name", optimizer.name).but(
@@ -110,6 +122,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         "train": {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch},
         "model": {
             **_model(job),
+            **sees,
             **_parallel(job),
             **_recompute(job),
             **_offload(job),
@@ -123,9 +136,9 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         sections["dataset"] = samples
     if s.tuning.rank:
         sections["peft"] = _adapters(job)
-    elif s.tuning.frozen:
+    elif s.tuning.frozen and not sees:
         raise Unfit("settings.tuning.frozen", ", ".join(s.tuning.frozen)).but(
-            f"{TOOL} freezes nothing but all beside adapters", "lora = 16"
+            f"{TOOL} freezes nothing of a model of text but all beside adapters", "lora = 16"
         )
     if s.optimizer.sharding in FSDP_OF:
         sections["dist"]["use_megatron_fsdp"] = True
@@ -142,6 +155,8 @@ def _samples(job: TrainingJob) -> Section:
 
     With context parallelism every document of a pack is divided by twice the ranks.
     """
+    if job.model.encoders:  # the data sets of models that see pad to the longest of a micro-batch
+        return {}
     if job.batching == PACKED:
         multiple = 2 * job.settings.cp if job.settings.cp > 1 else 1
         target = "megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs"
@@ -161,14 +176,11 @@ def _adapters(job: TrainingJob) -> Section:
             f"{TOOL} has one adapter for all experts of a GPU", "linear_fc1, linear_fc2"
         )
     frozen = tuning.frozen_layers(job.model.layers)
+    layers = [str(layer) for layer, still in enumerate(frozen) if not still]
     targets = list(tuning.targets)
-    if any(frozen):
-        targets = [
-            f"*.layers.{layer}.*.{name}"
-            for layer, still in enumerate(frozen)
-            if not still
-            for name in tuning.targets
-        ]
+    if job.model.encoders or any(frozen):  # products of encoders may have the same names
+        which = layers if any(frozen) else ["*"]
+        targets = [f"*.layers.{layer}.*.{name}" for layer in which for name in tuning.targets]
     return {
         "_target_": "megatron.bridge.peft.lora.LoRA",
         "dim": tuning.rank,
@@ -187,7 +199,8 @@ def check_core(job: TrainingJob) -> None:
     """
     # What the newest Megatron-LM refuses of losses, the Megatron-Core of this release has.
     kernels = replace(job.settings.kernels, loss_kernel="native")
-    job = replace(job, settings=replace(job.settings, kernels=kernels))
+    text = replace(job.model, encoder=None, sounds=None)
+    job = replace(job, model=text, settings=replace(job.settings, kernels=kernels))
     for finding in check_arguments(arguments_of_job(job)):
         raise PlanError(f"{TOOL} runs Megatron-Core: {finding}")
 
@@ -233,6 +246,8 @@ def _model(job: TrainingJob) -> Section:
         "attention_dropout": m.dropout,
         "qk_layernorm": m.qk_norm and m.qk_norm_of == "head",
     }
+    if m.encoders:  # of three axes, and said by the recipe
+        del section["position_embedding_type"]
     if m.rotary:
         section |= {"rotary_base": int(m.rotary.base), "rotary_percent": m.rotary.share}
     section |= {key: _listed(value) for key, value in _features(m).items()}
@@ -260,6 +275,79 @@ def _model(job: TrainingJob) -> Section:
     if job.batching == LONGEST and job.pp > 1:
         section["variable_seq_lengths"] = True  # stages say how long what they send is
     return section
+
+
+def _family(job: TrainingJob) -> str:
+    """Return the name of the models with encoders that one is of; empty: of no known ones."""
+    encoder = job.model.encoder
+    if encoder is None or job.model.sounds:
+        return ""
+    return QWEN3 if encoder.deepstack else QWEN25 if encoder.window else ""
+
+
+def _seen(job: TrainingJob) -> Section:
+    """Return what is trained of a model with encoders (`qwen25_vl_provider.py`,
+    `qwen3_vl_provider.py`). Its encoder is a module of transformers on the first stage, which all
+    ranks of it compute whole and of which nothing is computed again.
+
+    Raises
+    ------
+    PlanError: a model or a setting that it cannot run so, with the nearest possible value.
+    """
+    model, s, family = job.model, job.settings, _family(job)
+    if not model.encoders:
+        return {}
+    if not family:
+        raise PlanError(
+            f"model: found one that hears, or sees otherwise than {QWEN25} and {QWEN3}, but {TOOL} "
+            "is written for these two; `--to swift` is written for more"
+        )
+    frozen = check_frozen(job, TOOL)
+    check_whole_encoders(job, TOOL)
+    if any(recompute_of(job, one).granularity != "none" for one in model.encoders):
+        raise Unfit(ENCODER_FIELD, s.encoder_recompute).but(
+            f"{TOOL} computes nothing of an encoder again",
+            "encoder_recompute = none, and in a model file as_decoder and recomputed = false",
+        )
+    for field, found, limit, nearest in _limits(job, family):
+        raise Unfit(field, found).but(f"{TOOL}'s {family} {limit}", f"{field} = {nearest}")
+    return {
+        "freeze_language_model": frozen.language,
+        "freeze_vision_model": frozen.encoder,
+        "freeze_vision_projection": frozen.projector,
+    }
+
+
+def _limits(job: TrainingJob, family: str) -> Iterator[tuple[str, object, str, object]]:
+    """Yield fields that models with encoders cannot run: found, what they do instead, nearest."""
+    model, s, k = job.model, job.settings, job.settings.kernels
+    padded, to = (LONGEST, "longest of the micro-batch") if job.pp == 1 else (FULL, "sequence")
+    if job.batching not in ("", padded):
+        yield "batching", job.batching, f"pads samples to the {to} with pp {job.pp}", padded
+    if s.cp > 1:
+        yield "settings.cp", s.cp, "needs all tokens of a sample on each rank", 1
+    if k.graphs:
+        what = "counts the images of a micro-batch on the host, outside of graphs"
+        yield "settings.kernels.graphs", k.graphs, what, "none"
+    if model.prediction_layers:
+        what = "predicts one word"
+        yield "model.prediction_layers", model.prediction_layers, what, 0
+    if family == QWEN25 or model.encoder is None:
+        return
+    if job.virtual > 1:
+        yield "plan.virtual", job.virtual, "builds one stage a rank", 1
+    if (first := job.stages[0].layers) < model.encoder.deepstack:
+        what = f"adds images to the first {model.encoder.deepstack} layers on the first stage"
+        yield "plan.stages", f"{first} layers there", what, f"{model.encoder.deepstack} layers"
+    if s.offload.modules:
+        what = "has no offloading of modules in its own forward pass"
+        yield "settings.offload.modules", ", ".join(s.offload.modules), what, "none"
+    if model.experts and not all(model.expert_layers):
+        what = "has experts in all layers"
+        yield "model.experts", f"{sum(model.expert_layers)} layers of them", what, model.layers
+    if model.experts and not k.grouped_experts:
+        what = "has grouped products of experts alone"
+        yield "settings.kernels.grouped_experts", "false", what, "true"
 
 
 def _hybrid(job: TrainingJob) -> Section:
@@ -451,7 +539,8 @@ def _optimizer(job: TrainingJob) -> Section:
 
 def _notes(job: TrainingJob) -> tuple[str, ...]:
     notes = [*unlike_torch(job, TOOL)]
-    if job.model.gated and job.model.activation == "silu":
+    family = _family(job)
+    if job.model.gated and job.model.activation == "silu" and not family:
         notes.append("model.activation_func: a recipe with SwiGLU (silu) must be the base")
     if job.model.activation not in ("gelu", "silu"):
         notes.append(f"model.activation_func: {job.model.activation} must be set in the recipe")
@@ -460,6 +549,12 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
         notes.append(f"model.rotary.scaling: {scaling} must be set in the recipe")
     if job.model.latent:
         notes.append("model: a recipe with latent attention must be the base (MLAModelProvider)")
+    if family:
+        notes.append(
+            f"model: a recipe of {family} must be the base, and vlm_step's forward_step its step"
+        )
+        if family == QWEN3 and job.padded_vocab != job.model.vocab:
+            notes.append(f"settings.vocab_multiple: {job.model.vocab} words here, not padded")
     if job.settings.kernels.implementation == "local":
         notes.append(
             "model.transformer_layer_spec: Transformer Engine unless local_layer_spec is given"

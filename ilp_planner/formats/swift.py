@@ -18,7 +18,13 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.model import model_values
 from ilp_planner.job.encoder import recompute_of
 from ilp_planner.settings.rules import ENCODER_FIELD
-from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_uncompiled
+from ilp_planner.spaces.runtimes.limits import (
+    Unfit,
+    check_batch,
+    check_frozen,
+    check_uncompiled,
+    check_whole_encoders,
+)
 from ilp_planner.specs.lengths import GROUPED, LONGEST, PACKED
 from ilp_planner.specs.tuning import OF_EACH, ROUTED, trains_encoder
 
@@ -40,7 +46,6 @@ UNSAID: dict[str, Value] = {
     "attention_backend": "auto",
 }
 TYPES = {"bf16": "bfloat16", "fp16": "float16"}
-LANGUAGE = ("embedding", "norms", "output")  # and all layers: the language model
 SAMPLES = {
     PACKED: {"packing": True},
     LONGEST: {"padding_free": False},
@@ -150,29 +155,14 @@ def _tuned(job: TrainingJob) -> dict[str, Value]:
 def _seen(job: TrainingJob) -> dict[str, Value]:
     """Return what is trained of a model with encoders, and what of those is computed again."""
     model, tuning = job.model, job.settings.tuning
-    frozen = {*tuning.frozen}
-    language = {*LANGUAGE, f"layers:0-{model.layers - 1}"}
     if not model.encoders:
-        if frozen:
+        if tuning.frozen:
             raise Unfit("settings.tuning.frozen", ", ".join(tuning.frozen)).but(
                 f"{TOOL} freezes parts of models with encoders alone", "freeze = none"
             )
         return {}
-    parts = frozen - {"encoder", "projector"}
-    if parts and parts != language and not tuning.rank:
-        raise Unfit("settings.tuning.frozen", ", ".join(tuning.frozen)).but(
-            f"{TOOL} freezes encoders, projectors or all of the language model",
-            f"freeze = {','.join(sorted(language))}",
-        )
-    for encoder in model.encoders:
-        if job.tp > 1 and not encoder.whole:
-            raise Unfit(f"model.{encoder.name}.whole", False).but(
-                f"{TOOL} has a module of transformers, which no ranks divide", "whole = true"
-            )
-        if encoder.cp_divided and job.settings.cp > 1:
-            raise Unfit(f"model.{encoder.name}.cp_divided", True).but(
-                f"{TOOL} computes all images on each rank", "cp_divided = false"
-            )
+    frozen = check_frozen(job, TOOL)
+    check_whole_encoders(job, TOOL)
     if model.encoder is None or model.encoder.merge == 1:
         raise PlanError(
             "model: found one that hears alone, or LLaVA 1.5, but the models of "
@@ -184,10 +174,9 @@ def _seen(job: TrainingJob) -> dict[str, Value]:
         raise Unfit(ENCODER_FIELD, "core").but(
             f"{TOOL} computes layers of encoders again or nothing", "full"
         )
-    adapted = bool(tuning.rank)
     return {
-        "freeze_vit": adapted or "encoder" in frozen,
-        "freeze_aligner": adapted or "projector" in frozen,
-        "freeze_llm": not adapted and parts == language,
+        "freeze_vit": frozen.encoder,
+        "freeze_aligner": frozen.projector,
+        "freeze_llm": frozen.language,
         "vit_gradient_checkpointing": "full" in again and trains_encoder(model, tuning),
     }

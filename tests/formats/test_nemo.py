@@ -1,16 +1,29 @@
 """NeMo's overrides: sections and names of Megatron-Bridge, what is said and what is refused."""
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.base.library import library_files
 from ilp_planner.formats.nemo import export_nemo
+from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED, Lengths
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
-from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
+from ilp_planner.specs.training import (
+    Kernels,
+    Offload,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+from ilp_planner.specs.tuning import Tuning
 from tests.examples import examples, for_each
 from tests.formats.titan_cases import check_refusal
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
@@ -317,3 +330,115 @@ def test_samples_of_documents() -> None:
     assert "variable_seq_lengths" not in said(LONGEST)["model"]
     assert said(LONGEST, pp=2)["model"]["variable_seq_lengths"]
     assert "dataset" not in said(JOINED)
+
+
+def of_transformers(name: str, **own: Any) -> Decoder:
+    """Return a model with an encoder as the bridge has it."""
+    model = SEEING[name]
+    encoder = replace(model.encoder, **({"whole": True, "as_decoder": False} | own))
+    return replace(model, encoder=encoder)
+
+
+def sees(model: Decoder, *, grouped: bool = True, **changes: Any) -> TrainingJob:
+    shape = {"micro_batch": 1, "global_batch": 32, "tp": 1, "pp": 1, "dp": 8}
+    own = {key: changes.pop(key) for key in (*shape, "layout") if key in changes}
+    kernels = changes.pop("kernels", Kernels(grouped_experts=grouped and bool(model.experts)))
+    settings = Settings(kernels=kernels, **changes)
+    return TrainingJob(model=model, settings=settings, **(shape | own))
+
+
+SEEING = {
+    path.stem: model
+    for path in library_files("models")
+    if (model := as_decoder(read_model(path).architecture)) and model.encoders
+}
+WRITTEN = {name for name in SEEING if name.startswith(("qwen2.5-vl", "qwen3-vl"))}
+
+
+@for_each("name", sorted(SEEING))
+def test_models_with_encoders_are_written_or_refused_by_name(name: str) -> None:
+    if name not in WRITTEN:
+        with pytest.raises(PlanError, match="found one that hears, or sees otherwise"):
+            export_nemo(sees(SEEING[name]), "run")
+        return
+    found = sections(sees(of_transformers(name)))["model"]
+    assert not any(value for key, value in found.items() if key.startswith("freeze_"))
+    assert "position_embedding_type" not in found  # the recipe's, of three axes
+    assert found["num_layers"] == SEEING[name].layers
+
+
+@for_each(
+    ("frozen", "said"),
+    [
+        (("encoder",), "vision_model"),
+        (("projector",), "vision_projection"),
+        (("embedding", "norms", "output", "layers:0-35"), "language_model"),
+    ],
+)
+def test_parts_that_are_frozen(frozen: tuple[str, ...], said: str) -> None:
+    model = of_transformers("qwen3-vl-8b")
+    found = sections(sees(model, tuning=Tuning(frozen=frozen)))["model"]
+    on = {key for key, value in found.items() if key.startswith("freeze_") and value}
+    assert on == {f"freeze_{said}"}
+
+
+def test_adapters_are_in_the_language_model_alone() -> None:
+    """Products of Qwen3-VL's encoder have the names of the decoder's."""
+    tuning = Tuning(rank=8, targets=("linear_fc1", "linear_fc2"))
+    found = sections(sees(of_transformers("qwen3-vl-8b"), tuning=tuning))
+    patterns = [one.replace("*", ".*") for one in found["peft"]["target_modules"]]
+    for module, adapted in (
+        ("module.language_model.decoder.layers.3.mlp.linear_fc1", True),
+        ("module.vision_model.blocks.3.mlp.linear_fc1", False),
+        ("module.vision_model.merger.linear_fc2", False),
+    ):
+        assert any(re.fullmatch(pattern, module) for pattern in patterns) == adapted
+    assert found["model"]["freeze_vision_model"]
+    assert found["model"]["freeze_vision_projection"]
+
+
+def _lengths(model: Decoder, batching: str) -> Decoder:
+    return replace(model, lengths=Lengths(lengths=(512, 2048), counts=(2, 1), batching=batching))
+
+
+EIGHT, EXPERT = of_transformers("qwen3-vl-8b"), of_transformers("qwen3-vl-30b-a3b")
+AGAIN = Recompute(granularity="full", method="uniform", layers=1)
+WITH_ENCODERS = {
+    "divided": (sees(of_transformers("qwen3-vl-8b", whole=False), tp=2, dp=4), "whole = true"),
+    "context": (sees(EIGHT, cp=2, dp=4), "settings.cp = 1"),
+    "recomputed": (sees(EIGHT, encoder_recompute="full"), "encoder_recompute = none"),
+    "parts": (sees(EIGHT, tuning=Tuning(frozen=("norms",))), "freeze = "),
+    "graphs": (sees(EIGHT, kernels=Kernels(graphs="local")), "settings.kernels.graphs = none"),
+    "virtual": (sees(EIGHT, pp=2, dp=4, layout=split_layout([9] * 4)), "plan.virtual = 1"),
+    "first stage": (sees(EIGHT, pp=2, dp=4, layout=split_layout([2, 34])), "3 layers"),
+    "offloaded": (
+        sees(EIGHT, offload=Offload(modules=("attn_norm",))),
+        "settings.offload.modules = none",
+    ),
+    "experts one by one": (sees(EXPERT, grouped=False), "grouped_experts = true"),
+    "packed": (sees(_lengths(EIGHT, PACKED)), "batching = longest"),
+    "full": (sees(_lengths(EIGHT, FULL)), "batching = longest"),
+    "longest": (sees(_lengths(EIGHT, LONGEST), pp=2, dp=4), "batching = full"),
+}
+
+
+@for_each("name", WITH_ENCODERS)
+def test_what_models_with_encoders_cannot_run_there(name: str) -> None:
+    case, nearest = WITH_ENCODERS[name]
+    with pytest.raises(PlanError, match=f"Megatron-Bridge .*; nearest it can run: .*{nearest}"):
+        export_nemo(case, "run")
+
+
+@for_each(
+    "case",
+    [
+        sees(of_transformers("qwen2.5-vl-7b"), pp=2, dp=4, layout=split_layout([7] * 4)),
+        sees(of_transformers("qwen2.5-vl-72b"), tp=8, pp=4, dp=2, sequence_parallel=True),
+        sees(EIGHT, pp=2, dp=4, layout=split_layout([17, 19])),
+        sees(EXPERT, ep=8, recompute=AGAIN),
+        sees(_lengths(EIGHT, LONGEST)),
+        sees(_lengths(EIGHT, FULL), pp=2, dp=4),
+    ],
+)
+def test_what_models_with_encoders_run_there(case: TrainingJob) -> None:
+    assert "dataset" not in sections(case)

@@ -20,7 +20,10 @@ from ilp_planner.specs.training import (
     Recompute,
     TrainingJob,
 )
+from ilp_planner.specs.tuning import OF_ENCODER
 from ilp_planner.specs.usual import unusual
+
+LANGUAGE = ("embedding", "norms", "output")  # and all layers: the language model
 
 # Schedules -> their names in `torch.distributed.pipelining`.
 TORCH_SCHEDULES = {
@@ -128,6 +131,52 @@ def check_uncompiled(job: TrainingJob, tool: str) -> None:
         raise Unfit("settings.kernels.compiled", "true").but(
             f"{tool} has no setting for layers that torch.compile compiles", "compiled = false"
         )
+
+
+class FrozenParts(NamedTuple):
+    """Which parts of a model with encoders are not trained."""
+
+    encoder: bool
+    projector: bool
+    language: bool
+
+
+def check_frozen(job: TrainingJob, tool: str) -> FrozenParts:
+    """Return what a tool freezes that can freeze encoders, projectors and the language model only
+    as wholes. Adapters freeze the encoders and their projectors.
+
+    Raises
+    ------
+    PlanError: another part is frozen.
+    """
+    model, tuning = job.model, job.settings.tuning
+    language = {*LANGUAGE, f"layers:0-{model.layers - 1}"}
+    parts = {*tuning.frozen} - {*OF_ENCODER}
+    if parts and parts != language and not tuning.rank:
+        raise Unfit("settings.tuning.frozen", ", ".join(tuning.frozen)).but(
+            f"{tool} freezes encoders, projectors or all of the language model",
+            f"freeze = {','.join(sorted(language))}",
+        )
+    encoder, projector = (bool(tuning.rank) or part in tuning.frozen for part in OF_ENCODER)
+    return FrozenParts(encoder, projector, not tuning.rank and parts == language)
+
+
+def check_whole_encoders(job: TrainingJob, tool: str) -> None:
+    """Refuse encoders that ranks divide, for a tool whose encoders are modules of transformers.
+
+    Raises
+    ------
+    PlanError: names the key of the model file.
+    """
+    for encoder in job.model.encoders:
+        if job.tp > 1 and not encoder.whole:
+            raise Unfit(f"model.{encoder.name}.whole", False).but(
+                f"{tool} has a module of transformers, which no ranks divide", "whole = true"
+            )
+        if encoder.cp_divided and job.settings.cp > 1:
+            raise Unfit(f"model.{encoder.name}.cp_divided", True).but(
+                f"{tool} computes all images on each rank", "cp_divided = false"
+            )
 
 
 def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
