@@ -29,7 +29,7 @@ from ilp_planner.formats.megatron.settings import FSDP_OF, state_values
 from ilp_planner.job.encoder import recompute_of
 from ilp_planner.settings.keys import said
 from ilp_planner.settings.rules import ENCODER_FIELD
-from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
+from ilp_planner.settings.table import CP_COMM, GROUPED_FIELD, GROUPED_PRODUCTS, LOSS_FUSION
 from ilp_planner.spaces.runtimes.limits import (
     Unfit,
     check_batch,
@@ -294,7 +294,7 @@ def _seen(job: TrainingJob) -> Section:
     ------
     PlanError: a model or a setting that it cannot run so, with the nearest possible value.
     """
-    model, s, family = job.model, job.settings, _family(job)
+    model, family = job.model, _family(job)
     if not model.encoders:
         return {}
     if not family:
@@ -304,10 +304,11 @@ def _seen(job: TrainingJob) -> Section:
         )
     frozen = check_frozen(job, TOOL)
     check_whole_encoders(job, TOOL)
-    if any(recompute_of(job, one).granularity != "none" for one in model.encoders):
-        raise Unfit(ENCODER_FIELD, s.encoder_recompute).but(
+    again = {recompute_of(job, one).granularity for one in model.encoders} - {"none"}
+    if again:
+        raise Unfit(ENCODER_FIELD, ", ".join(sorted(again))).but(
             f"{TOOL} computes nothing of an encoder again",
-            "encoder_recompute = none, and in a model file as_decoder and recomputed = false",
+            f"{ENCODER_FIELD} = none, and in a model file as_decoder and recomputed = false",
         )
     for field, found, limit, nearest in _limits(job, family):
         raise Unfit(field, found).but(f"{TOOL}'s {family} {limit}", f"{field} = {nearest}")
@@ -345,9 +346,8 @@ def _limits(job: TrainingJob, family: str) -> Iterator[tuple[str, object, str, o
     if model.experts and not all(model.expert_layers):
         what = "has experts in all layers"
         yield "model.experts", f"{sum(model.expert_layers)} layers of them", what, model.layers
-    if model.experts and not k.grouped_experts:
-        what = "has grouped products of experts alone"
-        yield "settings.kernels.grouped_experts", "false", what, "true"
+    if model.experts and not _own(job)[GROUPED_PRODUCTS]:
+        yield GROUPED_FIELD, "false", "has grouped products of experts alone", "true"
 
 
 def _hybrid(job: TrainingJob) -> Section:

@@ -18,6 +18,7 @@ from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.recompute import OF_ATTENTION, recomputes, recomputing_only
 from ilp_planner.job.shard import shard_of, stream_width
 from ilp_planner.specs.layer_kinds import CSA
+from ilp_planner.specs.training import MIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,6 +194,7 @@ def mixing_module(job: TrainingJob, block: str) -> tuple[Module, ...]:
 
     The product with all channels of a token, the mixture and the addition read the same streams;
     the addition reads the block's output as well. Numbers of a token that mix streams are few.
+    Recomputed, a layer keeps the streams that it was given, and makes those after attention again.
     """
     n, sizes = job.model.streams, shard_of(job)
     if n == 1:
@@ -204,8 +206,10 @@ def mixing_module(job: TrainingJob, block: str) -> tuple[Module, ...]:
         Weight(name="bias", shape=(numbers,)),
         Weight(name="alpha", shape=(3,)),
     )
+    streams = Kept(name="streams", shape=whole, width=w, why="mixed before and after the block")
+    again = block == "inner" and recomputes(job, MIXTURES)
     kept = (
-        Kept(name="streams", shape=whole, width=w, why="mixed before the block and after it"),
+        *(streams,) * (not again),
         Kept(name="output", shape=sizes.narrow, width=w, why="of the block"),
         Kept(name="mixing", shape=(*rows, 2 * numbers + n * n), width=SINGLE, why="in fp32"),
         Kept(name="mixing, rounded", shape=(*rows, numbers), width=w, why="factors of streams"),

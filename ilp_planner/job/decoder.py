@@ -37,6 +37,7 @@ from ilp_planner.job.recompute import (
     checkpoint,
     forget,
     loader_mask,
+    norms_again,
     recomputed_layers,
     recomputes,
     remembering,
@@ -46,7 +47,7 @@ from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_
 from ilp_planner.settings.values import FUSED_LOSS
 from ilp_planner.specs.images import AnyEncoder
 from ilp_planner.specs.layer_kinds import ATTENTION, COMPRESSED, EXPERTS, LAYER_KINDS
-from ilp_planner.specs.training import OPERATORS, TrainingJob
+from ilp_planner.specs.training import MIXTURES, OPERATORS, TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, trains_output
 
 BEFORE = ("input_layernorm", "pre_mlp_layernorm")  # norms whose output the next product reads
@@ -144,8 +145,10 @@ def layer_module(
         # norm's input, and a sum needs nothing to be differentiated.
         if kept := _dropout_mask(job):
             children.append(Module(name=name, kept=kept))
-    if recomputes(job, "layernorm"):
+    if norms_again(job):
         children = list(_without_output(tuple(children)))
+    if recomputes(job, MIXTURES):
+        children = [_drop(one, "input") if one.name in BEFORE else one for one in children]
     layer = tuned_layer(
         job, Module(name="decoder.layers", children=tuple(children)), TunedLayer(kind, state)
     )

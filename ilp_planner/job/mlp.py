@@ -14,7 +14,7 @@ from ilp_planner.job.attention import (
 )
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import keeps_input_twice
-from ilp_planner.job.recompute import forget, keep_input, recomputes
+from ilp_planner.job.recompute import forget, keep_input, norms_again, recomputes
 from ilp_planner.job.shard import eager, part, sequence_parallel, shard_of, stream_width
 from ilp_planner.specs.training import TrainingJob
 
@@ -121,7 +121,7 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
             # Without messages of their own the products read what was gathered for them
             # (`shared_experts.py`), and keep that.
             first = with_kept(first, product_input(job, sizes.wide, "gathered beforehand"))
-        elif keeps_input_twice(job) and not recomputes(job, "layernorm"):
+        elif keeps_input_twice(job) and not norms_again(job):
             first = with_kept(first, product_input(job, sizes.narrow, "the norm's, quantised"))
         gate = (Weight(name="gate_weight", shape=(1, sizes.hidden)),) * experts.shared_gate
         shared = Module(name="shared_experts", weights=gate, children=(first, *others))

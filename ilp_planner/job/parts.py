@@ -77,6 +77,7 @@ from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.layer_kinds import ATTENTION as BY_SCORES
 from ilp_planner.specs.layer_kinds import BY_NAME, COMPRESSED, CSA, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import (
+    MIXTURES,
     OPERATORS,
     ORDERS,
     OptimizerSettings,
@@ -731,6 +732,8 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: Tuned
     if kind.inner:
         moment = experts_moment if kind.inner == EXPERTS else mlp_backward
         first = moment(job, keeps_input=keeps_second_input(remembered))
+        # All mixtures of a layer, and their norms, are there again before its last block goes back.
+        first += 2 * flow(job).narrow * recomputes(job, MIXTURES)
         found.append(first + inner_whole - inner)
     if kind.mixer:
         plain = kind.mixer == BY_SCORES

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from ilp_planner.job.modules import Kept, Module
 from ilp_planner.job.shard import part, shard_of, stream_width
-from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MLP, LayerKind
-from ilp_planner.specs.training import Recompute, TrainingJob
+from ilp_planner.specs.layer_kinds import COMPRESSED, EXPERTS, LAYER_KINDS, MLP, LayerKind
+from ilp_planner.specs.training import MIXTURES, Recompute, TrainingJob
 
 BOOLEAN = 1  # bytes of a boolean
 
@@ -27,6 +27,9 @@ PARTS = {
     "moe": ("router", "permute", "experts_", "shared_experts_", "unpermute", "mlp."),
     "moe_act": ("experts_activation",),
     "shared_experts": ("shared_experts_", "mlp.shared_experts."),
+    # Not the mappings, nor what is added to the streams after the MLP, the next layer's input
+    # (`hyper_connection.py: _forward_with_checkpoint`, with `--mhc-recompute-layer-num 1`).
+    MIXTURES: ("input_norm", "mlp_norm", "attention_mixture", "attention_streams", "mlp_mixture"),
 }
 OF_EXPERTS = ("moe", "moe_act", "shared_experts")
 OF_DENSE = ("mlp",)
@@ -35,9 +38,10 @@ OF_ATTENTION = ("core_attn", "mla_up_proj")
 
 def skipped_parts(kind: LayerKind) -> tuple[str, ...]:
     """Return the parts of `PARTS` that a kind of layer has not."""
-    skipped: tuple[str, ...] = OF_ATTENTION
-    if kind.attends:  # scores of pooled keys are never recomputed alone
-        skipped = () if kind.mixer == ATTENTION else OF_ATTENTION[:1]
+    if kind.mixer in COMPRESSED:  # scores of pooled keys are never recomputed alone
+        skipped: tuple[str, ...] = OF_ATTENTION[:1]
+    else:
+        skipped = (MIXTURES,) if kind.attends else (*OF_ATTENTION, MIXTURES)
     skipped += () if kind.inner == EXPERTS else OF_EXPERTS
     return skipped + (() if kind.inner == MLP else OF_DENSE)
 
@@ -52,6 +56,11 @@ def recomputes(job: TrainingJob, module: str) -> bool:
     """Return whether selective recomputation covers this part of every layer."""
     recompute = job.settings.recompute
     return recompute.granularity == "selective" and module in recompute.modules
+
+
+def norms_again(job: TrainingJob) -> bool:
+    """Return whether selective recomputation covers the outputs of a layer's norms."""
+    return recomputes(job, "layernorm") or recomputes(job, MIXTURES)
 
 
 def recomputing_only(job: TrainingJob, modules: tuple[str, ...]) -> TrainingJob:

@@ -883,16 +883,15 @@ class _Share:
             return ()
         numbers, narrow = (n + 2) * n, self.hidden()
         flops, whole = 2.0 * tokens * numbers * n * self.model.hidden, n * narrow
-        forward = (Kernel(flops, whole), Kernel(0.0, whole + narrow))
-        back = (
-            Kernel(2 * flops, 2 * whole),
-            Kernel(0.0, 2 * whole + narrow),
-            Kernel(0.0, 4 * whole),
-        )
+        mapped = (Kernel(2 * flops, 2 * whole), Kernel(0.0, 4 * whole))
+        mixed = (Kernel(0.0, 2 * whole + narrow),)
         after = Kernel(0.0, 2 * whole + narrow)
         after_back = Kernel(0.0, 3 * whole + 2 * narrow)
         return (
-            ModuleWork(name=f"{block}_mixture", forward=forward, backward=back),
+            ModuleWork(name=f"{block}_mapping", forward=(Kernel(flops, whole),), backward=mapped),
+            ModuleWork(
+                name=f"{block}_mixture", forward=(Kernel(0.0, whole + narrow),), backward=mixed
+            ),
             ModuleWork(name=f"{block}_streams", forward=(after,), backward=(after_back,)),
         )
 

@@ -12,7 +12,7 @@ from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.lengths import FULL, PACKED, PADDED
-from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED, Offload
+from ilp_planner.specs.training import MIXTURES, OPERATORS, ORDERS, RECOMPUTED, Offload
 from ilp_planner.specs.tuning import (
     ADAPTED,
     BRIDGE_NAMES,
@@ -176,6 +176,7 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Broken]:
             bool(job.model.latent or job.model.compressed),
             "latent or compressed attention with it",
         ),
+        (MIXTURES, job.model.streams > 1, "several streams of hidden states with it"),
         ("moe_act", kernels.grouped_experts, "grouped products of experts with it"),
         (OPERATORS, False, f"some of {', '.join(RECOMPUTED)}"),
     ):

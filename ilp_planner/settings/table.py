@@ -81,6 +81,7 @@ LOSS_FUSION, SEQUENCE = "cross_entropy_loss_fusion", "sequence_parallel"
 SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.compiled"
 FUSED_FIELD, LOSS_FIELD = "settings.kernels.fused_loss", "settings.kernels.loss_kernel"
 FP8_FIELD = "settings.kernels.fp8_attention"
+GROUPED_FIELD, GROUPED_PRODUCTS = "settings.kernels.grouped_experts", "moe_grouped_gemm"
 MOMENTS_FIELD, FORMAT_FIELD = "settings.optimizer.moments", "settings.optimizer.moment_format"
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
@@ -395,6 +396,7 @@ ROWS = (
                     "mla_up_proj",
                     "mlp",
                     "moe",
+                    "mhc",
                     "full",
                     "block of any number of layers",
                 ),
@@ -411,6 +413,7 @@ ROWS = (
                     "mlp",
                     "moe",
                     "shared_experts",
+                    "mhc",
                 ),
             ),
             "deepspeed": Search(
@@ -1278,7 +1281,7 @@ ROWS = (
             "": Search(FOLLOWS, ("no", "yes"), remark=OF_FIGURES),
             "megatron": Search(FOLLOWS, ("no", "yes")),
         },
-        keys=(Key(MEGATRON, "kernels.grouped_experts", "moe_grouped_gemm"),),
+        keys=(Key(MEGATRON, "kernels.grouped_experts", GROUPED_PRODUCTS),),
         job_option=JobOption("kernels.grouped_experts", unsaid=True, of_experts=True),
         change=Change(7, (False, True)),
     ),

@@ -39,7 +39,10 @@ GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
 RECOMPUTATIONS = ("none", "selective", "full", "block")  # what users call them
 # Parts of a layer that Megatron's selective recomputation names.
-RECOMPUTED = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+MIXTURES = "mhc"  # of streams of hidden states, with the norms that read them
+RECOMPUTED = (
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", MIXTURES,
+)  # fmt: skip
 # What torchtitan's recomputes of every layer: all but outputs of some operators.
 OPERATORS = "operators"
 PARTS = (*RECOMPUTED, OPERATORS)  # what selective recomputation can name

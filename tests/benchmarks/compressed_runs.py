@@ -5,8 +5,7 @@ performance page are those of `hybrid_rows.csv` (docs/performance-summary.md, re
 are of `examples/model_verification_cards/deepseek-v4-flash/card.yaml` of Megatron-Bridge (August
 2026, Apache-2.0), settings of the recipes that they name (`perf_recipes/deepseek/*/deepseek_v4.py`,
 `recipes/deepseek/gb200/deepseek_v4.py`). Runs of the card without `performance` in their name are
-sanity checks by its own words: natural routing from random weights, no CUDA graphs, and streams
-that are mixed again in the backward pass, which is not counted.
+sanity checks by its own words: natural routing from random weights, and no CUDA graphs.
 """
 
 from typing import NamedTuple
@@ -59,15 +58,19 @@ ROWS = (
 )
 
 
+# Parts that the recipes compute again, of all their runs but the tuned ones.
+SANITY = ("moe_act", "mla_up_proj", "mhc")
+
+
 def run_of(row: Row) -> Run:
     """Return a row as a published run."""
     model = read_model(ROOT / "models" / f"{NAME}.toml").architecture
     tuned = bool(row.quantised)
-    again = ("mla_up_proj",) if tuned else ("moe_act", "mla_up_proj")
+    again = {("GB200", True): ("mla_up_proj",), ("GB300", True): ("mla_up_proj", "mhc")}
     settings = Settings(
         ep=row.ep,
         etp=1,
-        recompute=Recompute(granularity="selective", modules=again),
+        recompute=Recompute(granularity="selective", modules=again.get((row.gpu, tuned), SANITY)),
         optimizer=OptimizerSettings(
             sharding="optimizer",
             gradient=2 if tuned else 4,

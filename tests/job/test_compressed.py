@@ -10,7 +10,9 @@ from ilp_planner.job.communication import boundary_size
 from ilp_planner.job.compressed import compressed_backward
 from ilp_planner.job.decoder import layer_module, rank_modules
 from ilp_planner.job.messages import layer_messages
+from ilp_planner.job.operators import shares_again
 from ilp_planner.job.overheads import between_stages
+from ilp_planner.job.parts import memory_parts
 from ilp_planner.job.quantised import quantised_counts
 from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.work import layer_work, prediction_work
@@ -168,6 +170,36 @@ def test_streams_are_kept_once_for_each_block():
         }
     one = layer_module(job_of(replace(MODEL, streams=1)), CHOSEN)
     assert not {child.name for child in one.children} & {*names}
+
+
+def test_recomputed_mixtures_keep_a_layer_s_input_and_what_its_blocks_give():
+    """Streams after attention, mixtures and their norms are made again."""
+    plain, again = job_of(), job_of(recompute=selective("mhc"))
+    names = ("self_attention_hyper_connection", "mlp_hyper_connection")
+    for kind in (NEAREST, CHOSEN, ALL):
+        whole, few = (layer_module(job, kind).activations for job in (plain, again))
+        # streams once; each block's mixture and what its norm made of it
+        assert whole - few == S * STREAMS * H * 2 + 2 * 2 * S * H * 2
+        assert (names[0], "streams") in kept_of(again, kind, names[0])
+        assert (names[1], "streams") not in kept_of(again, kind, names[1])
+        assert kept_of(again, kind, "self_attention") == kept_of(plain, kind, "self_attention")
+
+
+def test_what_is_forgotten_is_there_again_before_a_layer_goes_back():
+    """At most all of it, beside what goes back of the layer itself."""
+    plain = memory_parts(job_of()).parts[LAYER_KINDS[CHOSEN].name]
+    again = memory_parts(job_of(recompute=selective("mhc"))).parts[LAYER_KINDS[CHOSEN].name]
+    forgotten = plain.kept - again.kept
+    assert 0 < again.moment - plain.moment <= forgotten
+    # the mixtures and norms of both sides stand at once when the first side goes back
+    assert again.moment - plain.moment >= S * STREAMS * H * 2
+
+
+def test_recomputed_mixtures_run_forward_again():
+    share = shares_again(job_of(), CHOSEN)["mhc"]
+    assert [one.name for one in layer_work(job_of(), kind=CHOSEN) if share(one.name)] == [
+        "attention_mixture", "attention_streams", "input_norm", "mlp_mixture", "mlp_norm",
+    ]  # fmt: skip
 
 
 def test_all_streams_go_between_stages_and_into_recomputed_layers():

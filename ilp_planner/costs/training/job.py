@@ -65,7 +65,7 @@ def begins(model: Decoder) -> NDArray[np.bool_]:
     """Return whether a stage may begin at each place of the chain, bool [layers + 3]: no layer sees
     keys that an indexer on another stage chose (`experimental_attention_variant_module_specs.py` of
     `megatron.core` 0.19.0: `_validate_dsa_index_share_pipeline_split`), and those whose experts a
-    table says are with the embedding (`transformer_config.py` of its branch main)."""
+    table says are with the embedding (`transformer_config.py` of its branch dev)."""
     found = np.ones(model.layers + 3, np.bool_)
     found[1 : 1 + len(model.bound)] = np.logical_not(model.bound)
     return found

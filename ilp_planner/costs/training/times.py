@@ -30,6 +30,7 @@ from ilp_planner.job.work import (
     prediction_work,
 )
 from ilp_planner.specs.layer_kinds import EXPERTS, LAYER_KINDS, PLAIN
+from ilp_planner.specs.training import MIXTURES
 from ilp_planner.specs.tuning import FORWARD_ONLY, trains_encoder, trains_projector
 
 if TYPE_CHECKING:
@@ -533,8 +534,10 @@ ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[Element, int], ...]]]
 
 def _checkpoints(element: Element, name: str) -> float:
     """Return how many modules a name of selective recomputation has in a layer: norms, one for each
-    of its blocks, and one of all else."""
-    return 2 * element.layer if name == "layernorm" else 1.0
+    of its blocks, and with mixtures of streams the mixtures before both and those after the first;
+    one of all else."""
+    each = {"layernorm": 2, MIXTURES: 5}
+    return each[name] * element.layer if name in each else 1.0
 
 
 def _spent(timer: Callable[[Kernel], float], kernels: tuple[Kernel, ...], host: Host) -> float:

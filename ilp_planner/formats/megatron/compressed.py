@@ -1,6 +1,6 @@
 """Attention to pooled keys and streams of hidden states, in Megatron-LM's arguments.
 
-`transformer_config.py`, `csa.py` and `hyper_connection.py` of `megatron.core` on its branch main;
+`transformer_config.py`, `csa.py` and `hyper_connection.py` of `megatron.core` on its branch dev;
 no release up to 0.19.0 takes the arguments. Its kernels of cuDNN are modelled.
 """
 

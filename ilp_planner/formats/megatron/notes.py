@@ -23,7 +23,7 @@ from ilp_planner.formats.megatron.settings import (
 from ilp_planner.formats.megatron.sparse import KERNELS, UNFUSED
 from ilp_planner.formats.megatron.values import COUNTED_FULL, MegatronArguments, write_value
 from ilp_planner.settings import values
-from ilp_planner.specs.training import OF_MATRICES, USUAL_FORMATS, TrainingJob
+from ilp_planner.specs.training import MIXTURES, OF_MATRICES, USUAL_FORMATS, TrainingJob
 
 # Key -> what is not counted.
 UNCOUNTED = {
@@ -54,7 +54,7 @@ UNCOUNTED = {
     "muon_scalar_optimizer": "its moments; counted as adam",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
-MIXTURES = "mhc"  # of streams, among the parts that are computed again
+GROUPED = "mhc_recompute_layer_num"  # layers whose mixtures are computed again at once
 BIG = 2**28  # bytes worth a note
 # Parts of tensor-parallel overlap that are on unless turned off.
 OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs")
@@ -100,7 +100,7 @@ def _muon(args: MegatronArguments) -> list[str]:
 
 def _attention(args: MegatronArguments) -> list[str]:
     """Return notes on attention to chosen keys, and on streams of hidden states."""
-    notes = []
+    notes, flag = [], flag_of(GROUPED)
     backend, pooled = args.text("dsa_kernel_backend"), is_compressed(args)
     if backend not in ("", UNFUSED, KERNELS) and not pooled:
         notes.append("--dsa-kernel-backend: not counted: its kernels; counted as TileLang's")
@@ -109,9 +109,10 @@ def _attention(args: MegatronArguments) -> list[str]:
     if not args.on("use_fused_mhc"):
         what = "mixtures of streams by kernels apart; counted as fused"
         notes.append(f"--enable-hyper-connections: not counted: {what}")
-    if MIXTURES in args.words("recompute_modules"):
-        what = f"{MIXTURES}: mixtures of streams computed again; counted as kept"
-        notes.append(f"--recompute-modules: not counted: {what}")
+    if MIXTURES in args.words("recompute_modules") and args[GROUPED] != 1:
+        found = f"{args[GROUPED]} layers" if args[GROUPED] else "all of a virtual stage's layers"
+        what = f"mixtures of streams of {found} together; counted layer by layer, as {flag} 1"
+        notes.append(f"{flag}: not counted: {what}")
     return notes
 
 

@@ -15,10 +15,11 @@ from ilp_planner.formats.megatron.settings import (
 )
 from ilp_planner.formats.megatron.values import EP, PP, TP, MegatronArguments
 from ilp_planner.settings.table import DISPATCHER, LOSS_FUSION
+from ilp_planner.specs.training import MIXTURES
 
 MODULES = (
     "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",
-    "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc",
+    "gdn_norm_out", "gdp_in_proj", "gdp_qkv", MIXTURES,
 )  # fmt: skip
 OFFLOADED = (
     "core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear",
@@ -236,6 +237,12 @@ def _check_modules(a: MegatronArguments) -> Iterator[Finding]:
         yield config("recompute_modules", "mla_up_proj").expected(
             "--multi-latent-attention with it"
         )
+    if MIXTURES in modules and not a.on("enable_hyper_connections"):
+        yield config("recompute_modules", MIXTURES).expected(
+            "--enable-hyper-connections with it", "--enable-hyper-connections"
+        )
+    if {MIXTURES, "mlp"} <= {*modules}:
+        yield config("recompute_modules", f"{MIXTURES} and mlp").expected("one of them")
     if "gdn_norm_out" in modules and a["experimental_attention_variant"] != "gated_delta_net":
         yield config("recompute_modules", "gdn_norm_out").expected("gated delta nets")
     overlaps = a.given("moe_shared_expert_intermediate_size") and a.on("moe_shared_expert_overlap")

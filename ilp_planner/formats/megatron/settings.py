@@ -13,6 +13,7 @@ from ilp_planner.settings.table import LOSS_FUSION
 from ilp_planner.settings.values import FUSED_LOSS, with_fields, with_inner_ranks
 from ilp_planner.specs.training import (
     GRAPHED,
+    MIXTURES,
     MUON_MODES,
     OF_MATRICES,
     OFFLOADED,
@@ -213,6 +214,8 @@ def _recompute(args: MegatronArguments) -> Recompute:
     modules = args.words("recompute_modules") or ("core_attn",)
     if args.on("moe_layer_recompute") and "moe" not in modules:
         modules = (*modules, "moe")
+    if MIXTURES in modules:  # with the norms that read them
+        modules = tuple(name for name in modules if name != "layernorm")
     return Recompute(granularity="selective", modules=modules)
 
 
@@ -221,7 +224,8 @@ def _recompute_values(recompute: Recompute) -> dict[str, Value]:
         return {}
     values: dict[str, Value] = {"recompute_granularity": recompute.granularity}
     if recompute.granularity == "selective":
-        return values | {"recompute_modules": recompute.modules}
+        again = {"mhc_recompute_layer_num": 1} if MIXTURES in recompute.modules else {}
+        return values | {"recompute_modules": recompute.modules} | again
     values |= {"recompute_method": recompute.method, "recompute_num_layers": recompute.layers}
     if recompute.distribute:
         values["distribute_saved_activations"] = True

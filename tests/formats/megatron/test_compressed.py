@@ -22,7 +22,7 @@ from ilp_planner.spaces.runtimes.torchtitan_models import titan_model
 from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Kernels, Settings, TrainingJob
+from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
 
 NAMES = ("deepseek-v4-flash", "deepseek-v4-pro")
 LINE = (
@@ -39,6 +39,9 @@ LINE = (
     "--dsa-indexer-topk 128 --dsa-kernel-backend cudnn --dsa-indexer-loss-coeff 0.01 "
     "--dsa-indexer-use-sparse-loss --enable-hyper-connections --num-residual-streams 2 "
 )
+
+
+AGAIN = "--recompute-granularity selective --recompute-modules mhc"
 
 
 def read(line=LINE, world=4):
@@ -138,15 +141,43 @@ def test_other_systems_refuse_them_by_name(name):
         titan_model(job)
 
 
+def test_mixtures_are_computed_again_layer_by_layer():
+    """The norms that read them, too, whether a line names them or not."""
+    job = case(NAMES[0], recompute=Recompute(granularity="selective", modules=("mhc",)))
+    args = arguments_of_job(job)
+    assert args.values["mhc_recompute_layer_num"] == 1
+    assert not check_arguments(args)
+    for more in ("", " layernorm"):
+        found = job_of_arguments(read(f"{LINE} --use-fused-mhc {AGAIN}{more}"))
+        assert found.settings.recompute.modules == ("mhc",)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"{LINE} {AGAIN} mlp", "found mhc and mlp, expected one of them"),
+        (
+            f"{LINE.replace('--enable-hyper-connections', '')} {AGAIN}",
+            "found mhc, expected --enable-hyper-connections with it",
+        ),
+    ],
+)
+def test_what_mixtures_are_not_computed_again_with(line, message):
+    found = [*map(str, check_arguments(read(line)))]
+    assert any(message in one for one in found), found
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         (f"{LINE} --use-fused-mhc", ()),
         (LINE, ("mixtures of streams by kernels apart; counted as fused",)),
         (
-            f"{LINE} --use-fused-mhc --recompute-granularity selective --recompute-modules mhc",
-            ("mhc: mixtures of streams computed again; counted as kept",),
+            f"{LINE} --use-fused-mhc {AGAIN}",
+            ("all of a virtual stage's layers together; counted layer by layer",),
         ),
+        (f"{LINE} --use-fused-mhc {AGAIN} --mhc-recompute-layer-num 2", ("of 2 layers together",)),
+        (f"{LINE} --use-fused-mhc {AGAIN} --mhc-recompute-layer-num 1", ()),
     ],
 )
 def test_mixtures_that_are_counted_otherwise_are_said(line, said):

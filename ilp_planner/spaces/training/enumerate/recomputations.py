@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.job.recompute import OF_DENSE, OF_EXPERTS
 from ilp_planner.specs.layer_kinds import ATTENTION, MLP
-from ilp_planner.specs.training import OPERATORS, Recompute
+from ilp_planner.specs.training import MIXTURES, OPERATORS, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ def whole_recomputations(
     """Return the ones without a number of layers: none, parts of every layer, all of it.
 
     Of parts, the requested ones in every combination; otherwise the core of attention alone, and
-    norms, MLPs or activations of experts, or experts, and projections up from latents in every
-    combination, as NVIDIA's recipes have them.
+    norms or mixtures of streams, MLPs or activations of experts, or experts, and projections up
+    from latents in every combination, as NVIDIA's recipes have them.
     """
     every = _every(model, kernels, asked.modules)
     return tuple(one for one in every if asked.recomputes(one))
@@ -43,7 +43,11 @@ def _every(model: Decoder, kernels: Kernels, modules: tuple[str, ...]) -> tuple[
     ones."""
     able = frozenset(_able(model, kernels))
     sets = _subsets([n for n in modules if n in able]) if modules else _usual(model, able)
-    selective = [Recompute(granularity="selective", modules=names) for names in sets]
+    selective = [
+        Recompute(granularity="selective", modules=names)
+        for names in sets
+        if not {"layernorm", MIXTURES} <= {*names}  # mixtures are computed again with their norms
+    ]
     return tuple(dict.fromkeys((NOTHING, SELECTIVE, *selective, FULL)))
 
 
@@ -64,6 +68,8 @@ def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:
     norms = kernels.quantised != "fp8-delayed"
     if norms:
         yield "layernorm"
+    if norms and model.streams > 1:
+        yield MIXTURES
     if model.latent is not None or model.compressed is not None:
         yield "mla_up_proj"
     if model.has(MLP):
@@ -84,7 +90,8 @@ def _usual(model: Decoder, able: frozenset[str]) -> Iterator[tuple[str, ...]]:
     wide: list[tuple[str, ...]] = [("mlp",)] if model.experts is None else [("moe_act",), ("moe",)]
     if model.experts is not None and "mlp" in able:  # of the first layers, which have no experts
         wide += [("mlp", "moe")]
-    for first, second, third in product([(), ("layernorm",)], [(), ("mla_up_proj",)], [(), *wide]):
+    norms = [(), ("layernorm",), (MIXTURES,)]
+    for first, second, third in product(norms, [(), ("mla_up_proj",)], [(), *wide]):
         names = (*first, *second, *third)
         if names and able.issuperset(names):
             yield names

@@ -78,7 +78,7 @@ def _sparse_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
 
 
 def _compressed_misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
-    """Yield sizes that compressed attention has not (`csa.py` of `megatron.core`, branch main), and
+    """Yield sizes that compressed attention has not (`csa.py` of `megatron.core`, branch dev), and
     what no argument says of it."""
     compressed, experts = model.compressed, model.experts
     if compressed is None or experts is None:
