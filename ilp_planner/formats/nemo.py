@@ -77,7 +77,9 @@ FEATURES = (
 STATES = ("use_precision_aware_optimizer", "sgd_momentum")
 STATE_TYPES = ("exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype")
 TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "uint8"}
+SPLITS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
+PIXELS = 200_704, 1_003_520  # of an image (`qwen2_5_collate_fn`)
 QWEN25, QWEN3 = "Qwen2.5-VL", "Qwen3-VL"  # the models with encoders whose plans are written
 
 
@@ -142,6 +144,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         )
     if s.optimizer.sharding in FSDP_OF:
         sections["dist"]["use_megatron_fsdp"] = True
+        sections["checkpoint"] = {"ckpt_format": "fsdp_dtensor"}
     top: Section = {} if s.precision == "fp32" else {"mixed_precision": _precision(job)}
     notes = _notes(job)
     head = [f"overrides for {TOOL}: {name}", *describe(job, engine=True)]
@@ -300,7 +303,7 @@ def _seen(job: TrainingJob) -> Section:
     if not family:
         raise PlanError(
             f"model: found one that hears, or sees otherwise than {QWEN25} and {QWEN3}, but {TOOL} "
-            "is written for these two; `--to swift` is written for more"
+            "is written for these two; `ilp-plan supports` names the exports of a model"
         )
     frozen = check_frozen(job, TOOL)
     check_whole_encoders(job, TOOL)
@@ -333,8 +336,21 @@ def _limits(job: TrainingJob, family: str) -> Iterator[tuple[str, object, str, o
     if model.prediction_layers:
         what = "predicts one word"
         yield "model.prediction_layers", model.prediction_layers, what, 0
+    if s.optimizer.overlap_gradients or s.optimizer.overlap_parameters:
+        what = "sends gradients and parameters after the passes, by its recipes"
+        yield "settings.optimizer.overlap_gradients", "true", what, "false"
+    for name, nearest in (
+        ("overlap_moe_expert_parallel_comm", "off"),
+        ("defer_embedding_wgrad_compute", "off"),
+    ):
+        if found := _unusual(job, name):
+            what = "wraps the model of text that Megatron-Core looks for then"
+            yield f"settings ({name})", found[name], what, nearest
     if family == QWEN25 or model.encoder is None:
         return
+    if s.recompute.granularity == "full":
+        what = "hands a list of images to the checkpoints of whole layers, which take none"
+        yield "settings.recompute", str(s.recompute), what, "some modules, or none"
     if job.virtual > 1:
         yield "plan.virtual", job.virtual, "builds one stage a rank", 1
     if (first := job.stages[0].layers) < model.encoder.deepstack:
@@ -396,6 +412,7 @@ def _parallel(job: TrainingJob) -> Section:
     section |= _unusual(job, "microbatch_group_size_per_vp_stage", "overlap_p2p_comm")
     if job.pp > 1 and not is_even(job.pipeline, job.model.prediction_layers):
         section["pipeline_model_parallel_layout"] = write_layout(job.pipeline)
+        section |= dict.fromkeys(SPLITS, False)  # excluded by a layout; some recipes have them
     return section
 
 
@@ -539,6 +556,8 @@ def _optimizer(job: TrainingJob) -> Section:
 
 def _notes(job: TrainingJob) -> tuple[str, ...]:
     notes = [*unlike_torch(job, TOOL)]
+    if job.settings.tuning.rank:
+        notes.append("checkpoint.pretrained_checkpoint must be set in the recipe, for adapters")
     family = _family(job)
     if job.model.gated and job.model.activation == "silu" and not family:
         notes.append("model.activation_func: a recipe with SwiGLU (silu) must be the base")
@@ -550,9 +569,11 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
     if job.model.latent:
         notes.append("model: a recipe with latent attention must be the base (MLAModelProvider)")
     if family:
-        notes.append(
-            f"model: a recipe of {family} must be the base, and vlm_step's forward_step its step"
-        )
+        notes += [
+            f"model: a recipe of {family} with this model's hf_path must be the base, which its "
+            "encoder is read of, and vlm_step's forward_step its step",
+            *_resized(job),
+        ]
         if family == QWEN3 and job.padded_vocab != job.model.vocab:
             notes.append(f"settings.vocab_multiple: {job.model.vocab} words here, not padded")
     if job.settings.kernels.implementation == "local":
@@ -597,6 +618,18 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
     if job.tp > 1 or job.settings.cp > 1:
         notes.append("CUDA_DEVICE_MAX_CONNECTIONS=1 must be set before Blackwell")
     return tuple(notes)
+
+
+def _resized(job: TrainingJob) -> Iterator[str]:
+    """Yield a note on images that the bridge makes smaller or larger, and on lengths."""
+    encoder = job.model.encoder
+    if encoder and not PIXELS[0] <= (size := encoder.image_size) ** 2 <= PIXELS[1]:
+        yield (
+            f"model.encoder.image_size: {size}: collate.py has images of {PIXELS[0]:,} to "
+            f"{PIXELS[1]:,} pixels, unless collate_impl is another"
+        )
+    if job.batching == LONGEST:
+        yield "batching: longest: vlm_step pads to a multiple of 128 tokens"
 
 
 def _yaml(head: list[str], top: Section, sections: dict[str, Section]) -> str:

@@ -41,6 +41,7 @@ from ilp_planner.job.recompute import (
     recomputed_layers,
     recomputes,
     remembering,
+    without,
 )
 from ilp_planner.job.shard import of_layer, part, shard_of, stream_width
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
@@ -273,7 +274,8 @@ def prediction_module(job: TrainingJob) -> Module:
     Two norms, a product from twice the width, a layer like the last of the decoder, and a norm. Its
     logits are computed with the output layer's weight. Of several streams each is normed and goes
     through a product of its own width, the embedding is added to all of them, and they are mixed
-    to one before the last norm.
+    to one before the last norm, and none are computed again
+    (`_proj_and_transformer_layer` hands no manager of recomputation on).
     """
     model, sizes = job.model, shard_of(job)
     joined, read = sizes.column_input(2 * sizes.hidden), sizes.column_input(sizes.hidden)
@@ -290,7 +292,7 @@ def prediction_module(job: TrainingJob) -> Module:
             with_kept(words, product_input(job, read, "the embedding, normed", exact=True)),
             with_kept(states, product_input(job, every, "the streams, normed", exact=True)),
         ]
-    layer = layer_module(job, model.last_kind)
+    layer = layer_module(without(job, MIXTURES), model.last_kind)
     logits = tuple(
         replace(kept, why="its own loss is differentiated with the main one")
         for kept in loss_kept(job)

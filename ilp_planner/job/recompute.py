@@ -66,7 +66,13 @@ def norms_again(job: TrainingJob) -> bool:
 def recomputing_only(job: TrainingJob, modules: tuple[str, ...]) -> TrainingJob:
     """Return the job with selective recomputation of these parts alone, of those that it covers."""
     recompute = job.settings.recompute
-    left = tuple(name for name in recompute.modules if name in modules)
+    return without(job, *(name for name in recompute.modules if name not in modules))
+
+
+def without(job: TrainingJob, *modules: str) -> TrainingJob:
+    """Return the job without selective recomputation of these parts."""
+    recompute = job.settings.recompute
+    left = tuple(name for name in recompute.modules if name not in modules)
     if left == recompute.modules:
         return job
     again = replace(recompute, modules=left) if left else Recompute()

@@ -34,6 +34,7 @@ from tests.training_jobs import settings as usual
 BRIDGE = {
     "train": {"micro_batch_size", "global_batch_size"},
     "dist": {"use_tp_pp_dp_mapping", "use_megatron_fsdp"},
+    "checkpoint": {"ckpt_format"},
     "": {"mixed_precision"},
 }
 
@@ -62,8 +63,12 @@ def sections(case: TrainingJob) -> dict:
 @given(jobs())
 def test_any_job_is_said_in_the_bridges_words(case: TrainingJob) -> None:
     found = sections(case)
-    assert set(found) == {"", "train", "model", "ddp", "optimizer", "dist"}
+    sharded = case.settings.optimizer.sharding in ("gradients", "parameters")
+    assert ("checkpoint" in found) is sharded
+    assert set(found) - {"checkpoint"} == {"", "train", "model", "ddp", "optimizer", "dist"}
     for name, known in BRIDGE.items():
+        if name not in found:
+            continue
         assert set(found[name]) <= known
     model = found["model"]
     assert model["num_layers"] == case.model.layers
@@ -403,6 +408,8 @@ def _lengths(model: Decoder, batching: str) -> Decoder:
 
 EIGHT, EXPERT = of_transformers("qwen3-vl-8b"), of_transformers("qwen3-vl-30b-a3b")
 AGAIN = Recompute(granularity="full", method="uniform", layers=1)
+CORE = Recompute(granularity="selective", modules=("core_attn",))
+BESIDE = OptimizerSettings(sharding="optimizer", overlap_gradients=True, overlap_parameters=True)
 WITH_ENCODERS = {
     "divided": (sees(of_transformers("qwen3-vl-8b", whole=False), tp=2, dp=4), "whole = true"),
     "context": (sees(EIGHT, cp=2, dp=4), "settings.cp = 1"),
@@ -414,6 +421,16 @@ WITH_ENCODERS = {
     "offloaded": (
         sees(EIGHT, offload=Offload(modules=("attn_norm",))),
         "settings.offload.modules = none",
+    ),
+    "whole layers": (sees(EIGHT, recompute=AGAIN), "some modules, or none"),
+    "beside passes": (sees(EIGHT, optimizer=BESIDE), "overlap_gradients = false"),
+    "experts beside": (
+        sees(EXPERT, ep=8, overlap_experts=True),
+        "settings .overlap_moe_expert_parallel_comm. = off",
+    ),
+    "deferred": (
+        sees(of_transformers("qwen2.5-vl-7b"), pp=2, dp=4, kernels=Kernels(deferred_output=True)),
+        "settings .defer_embedding_wgrad_compute. = off",
     ),
     "experts one by one": (sees(EXPERT, grouped=False), "grouped_experts = true"),
     "packed": (sees(_lengths(EIGHT, PACKED)), "batching = longest"),
@@ -435,7 +452,8 @@ def test_what_models_with_encoders_cannot_run_there(name: str) -> None:
         sees(of_transformers("qwen2.5-vl-7b"), pp=2, dp=4, layout=split_layout([7] * 4)),
         sees(of_transformers("qwen2.5-vl-72b"), tp=8, pp=4, dp=2, sequence_parallel=True),
         sees(EIGHT, pp=2, dp=4, layout=split_layout([17, 19])),
-        sees(EXPERT, ep=8, recompute=AGAIN),
+        sees(EXPERT, ep=8, recompute=CORE),
+        sees(of_transformers("qwen2.5-vl-7b"), recompute=AGAIN),
         sees(_lengths(EIGHT, LONGEST)),
         sees(_lengths(EIGHT, FULL), pp=2, dp=4),
     ],

@@ -8,7 +8,7 @@ from ilp_planner.analysis.stages import kind_of
 from ilp_planner.costs.training.job import begins
 from ilp_planner.job.communication import boundary_size
 from ilp_planner.job.compressed import compressed_backward
-from ilp_planner.job.decoder import layer_module, rank_modules
+from ilp_planner.job.decoder import layer_module, prediction_module, rank_modules
 from ilp_planner.job.messages import layer_messages
 from ilp_planner.job.operators import shares_again
 from ilp_planner.job.overheads import between_stages
@@ -183,6 +183,13 @@ def test_recomputed_mixtures_keep_a_layer_s_input_and_what_its_blocks_give():
         assert (names[0], "streams") in kept_of(again, kind, names[0])
         assert (names[1], "streams") not in kept_of(again, kind, names[1])
         assert kept_of(again, kind, "self_attention") == kept_of(plain, kind, "self_attention")
+
+
+def test_layers_of_prediction_keep_their_mixtures():
+    """No manager of recomputation comes to them."""
+    model = replace(MODEL, prediction_layers=1)
+    plain, again = (job_of(model, recompute=one) for one in (Recompute(), selective("mhc")))
+    assert prediction_module(plain).activations == prediction_module(again).activations
 
 
 def test_what_is_forgotten_is_there_again_before_a_layer_goes_back():

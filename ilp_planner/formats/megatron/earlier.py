@@ -60,6 +60,8 @@ OF_2021 = (
     "softmax-fusion", "batch-size", "model-parallel-size", "pipe-parallel-size",
 )  # fmt: skip
 RENAMED = {
+    "o-groups": "output-projection-groups",
+    "o-lora-rank": "output-projection-lora-rank",
     "batch-size": "micro-batch-size",
     "model-parallel-size": "tensor-model-parallel-size",
     "pipe-parallel-size": "pipeline-model-parallel-size",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.formats.megatron.flags import Value
 
-MAIN = "main"  # the branch, and dev beside it, after all releases
+MAIN = "main"  # the branch, after all releases
 ORDER = (*CORES[::-1], MAIN)
 # Release -> arguments that it has and those before lack.
 SINCE = {

@@ -184,3 +184,13 @@ def test_mixtures_that_are_counted_otherwise_are_said(line, said):
     notes = [note for note in unmodelled(read(line)) if "streams" in note or "kernel" in note]
     assert len(notes) == len(said)
     assert all(text in note for text, note in zip(said, notes, strict=True))
+
+
+def test_names_of_the_branch_dev_are_read():
+    """And said as those of the main branch."""
+    own = LINE.replace("--output-projection-groups", "--o-groups")
+    own = own.replace("--output-projection-lora-rank", "--o-lora-rank")
+    assert own.count("--o-") == 2
+    found = read_arguments(own.split(), world=4, strict=False)
+    assert job_of_arguments(found).model == job_of_arguments(read()).model
+    assert any("--o-groups" in one for one in found.remarks)

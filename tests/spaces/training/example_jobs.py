@@ -38,6 +38,7 @@ DENSE, MIXTURE = "llama3-8b", "deepseek-v3"
 PLAIN = Example(DENSE, "bf16", "4xH100")
 EXPERTS = Example(MIXTURE, "bf16", "4xH100")
 LOW = Example(DENSE, "bf16", "4xH100", "fp8-delayed")
+STREAMS = Example("deepseek-v4-flash", "bf16", "4xH100")
 SEEING = Example("qwen2-vl-2b", "bf16", "4xH100")
 EXAMPLES = (
     PLAIN,
@@ -82,10 +83,11 @@ def jobs_of(runtime: Runtime, example: Example, asked: Constraints = ANY) -> Ite
 def said_recomputations(runtime: Runtime, asked: Constraints = ANY) -> tuple[str, ...]:
     """Return the recomputations that a runtime tries, a part of a layer after the other."""
     found: set[str] = set()
-    for example in (PLAIN, EXPERTS):
+    for example, models in ((PLAIN, (PLAIN,)), (EXPERTS, (EXPERTS, STREAMS))):
         kernels = next(jobs_of(runtime, example)).settings.kernels
-        for one in runtime.recomputations(example.decoder, kernels, asked):
-            found |= set(names_of(one))
+        for one in models:
+            for again in runtime.recomputations(one.decoder, kernels, asked):
+                found |= set(names_of(again))
     first, *whole = (kind for kind in RECOMPUTATIONS if kind in found)
     parts = (name for name in PARTS if name in found)
     blocks = ("block of any number of layers",) if runtime.blocks else ()
