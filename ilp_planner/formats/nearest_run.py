@@ -16,6 +16,7 @@ from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings import values
 from ilp_planner.settings.table import with_degrees_of
 from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout, write_layout
 from ilp_planner.specs.training import (
@@ -40,6 +41,12 @@ MOST_CHANGES = 4  # of settings at once
 MOST_JOBS = 500  # that a system is asked for, of one choice of degrees
 # How refusals begin of what the model is, or what of it is trained: alike in all other plans.
 OF_MODEL = ("model.", "settings.tuning")
+# Choices that a system may not have, and their value without.
+PLAINER = (
+    (values.OVERLAP, "none"),
+    (values.DEFER_EMBEDDING_WGRAD, "off"),
+    (values.ENCODER_RECOMPUTE, "none"),
+)
 RECOMPUTED = (
     Recompute(),
     Recompute(granularity="selective"),
@@ -187,9 +194,9 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
         *({"optimizer": replace(s.optimizer, offload=share)} for share in (0.0, 1.0)),
         {"optimizer": replace(s.optimizer, instances=1)},
     ]
-    for other in others:
-        settings = replace(s, **other)
-        if settings != s:
+    plainer = (choice.write(s, value) for choice, value in PLAINER)
+    for settings in (*(replace(s, **other) for other in others), *plainer):
+        if settings is not None and settings != s:
             yield replace(job, settings=settings)
     if job.virtual > 1:
         held = [sum(job.stages[k].layers for k in job.stages_of(rank)) for rank in range(job.pp)]

@@ -336,16 +336,16 @@ def _limits(job: TrainingJob, family: str) -> Iterator[tuple[str, object, str, o
     if model.prediction_layers:
         what = "predicts one word"
         yield "model.prediction_layers", model.prediction_layers, what, 0
-    if s.optimizer.overlap_gradients or s.optimizer.overlap_parameters:
-        what = "sends gradients and parameters after the passes, by its recipes"
-        yield "settings.optimizer.overlap_gradients", "true", what, "false"
-    for name, nearest in (
-        ("overlap_moe_expert_parallel_comm", "off"),
-        ("defer_embedding_wgrad_compute", "off"),
+    after = "sends gradients and parameters after the passes, by its recipes"
+    inside = "has the model of text, which Megatron-Core looks for then, inside another"
+    for name, what in (
+        ("overlap_grad_reduce", after),
+        ("overlap_param_gather", after),
+        ("overlap_moe_expert_parallel_comm", inside),
+        ("defer_embedding_wgrad_compute", inside),
     ):
-        if found := _unusual(job, name):
-            what = "wraps the model of text that Megatron-Core looks for then"
-            yield f"settings ({name})", found[name], what, nearest
+        if _own(job).get(name):
+            yield f"settings ({name})", "true", what, "false"
     if family == QWEN25 or model.encoder is None:
         return
     if s.recompute.granularity == "full":

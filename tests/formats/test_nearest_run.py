@@ -10,20 +10,23 @@ from hypothesis import strategies as st
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.exports import EXPORTS, Runtime, refusal_of, runtime_of
 from ilp_planner.formats.megatron.plan import plan_of_job
-from ilp_planner.formats.nearest_run import compared, differences, nearest_run, neighbours
+from ilp_planner.formats.nearest_run import PLAINER, compared, differences, nearest_run, neighbours
 from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
+from ilp_planner.settings.values import Choice
 from ilp_planner.spaces.training.build import build
 from ilp_planner.spaces.training.enumerate.untold import as_it_does
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
     ORDERS,
     SHARDINGS,
+    Kernels,
     OptimizerSettings,
     Recompute,
     Settings,
@@ -197,6 +200,23 @@ def test_it_may_hold_no_more_than_the_plan_that_was_asked_for() -> None:
     again = nearest_run(case, spec(case.model), CLUSTER, titan, asked)
     assert again is not None
     assert again.plan == other.plan
+
+
+@pytest.mark.parametrize(("choice", "value"), PLAINER)
+def test_choices_that_a_system_lacks_are_turned_off(choice: Choice, value: str) -> None:
+    model = read_model("models/qwen3-vl-4b.toml").architecture
+    assert isinstance(model, Decoder)
+    optimizer = OptimizerSettings(
+        sharding="optimizer", overlap_gradients=True, overlap_parameters=True
+    )
+    on = replace(
+        settings(optimizer=optimizer),
+        encoder_recompute="full",
+        kernels=Kernels(deferred_output=True),
+    )
+    case = job(model=model, layout=split_layout([18, 18]), settings=on)
+    assert choice.read(on) != value
+    assert any(choice.read(near.settings) == value for near in neighbours(case))
 
 
 def test_none_where_the_system_lacks_the_model() -> None:

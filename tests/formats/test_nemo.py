@@ -423,14 +423,14 @@ WITH_ENCODERS = {
         "settings.offload.modules = none",
     ),
     "whole layers": (sees(EIGHT, recompute=AGAIN), "some modules, or none"),
-    "beside passes": (sees(EIGHT, optimizer=BESIDE), "overlap_gradients = false"),
+    "beside passes": (sees(EIGHT, optimizer=BESIDE), "settings .overlap_grad_reduce. = false"),
     "experts beside": (
         sees(EXPERT, ep=8, overlap_experts=True),
-        "settings .overlap_moe_expert_parallel_comm. = off",
+        "settings .overlap_moe_expert_parallel_comm. = false",
     ),
     "deferred": (
         sees(of_transformers("qwen2.5-vl-7b"), pp=2, dp=4, kernels=Kernels(deferred_output=True)),
-        "settings .defer_embedding_wgrad_compute. = off",
+        "settings .defer_embedding_wgrad_compute. = false",
     ),
     "experts one by one": (sees(EXPERT, grouped=False), "grouped_experts = true"),
     "packed": (sees(_lengths(EIGHT, PACKED)), "batching = longest"),
