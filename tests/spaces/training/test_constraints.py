@@ -21,7 +21,7 @@ from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.choices import values_of
 from ilp_planner.spaces.training.search.conflict import CHANGES
-from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
+from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS, RECOMPUTED
 from tests.examples import examples, for_each
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
@@ -199,6 +199,24 @@ def test_heuristics_keep_them(solver):
 def test_an_impossible_set_names_what_contradicts(said, options, words):
     with pytest.raises(InfeasibleError, match=f"^{re.escape(words)}"):
         small_problem(batch=4, constraints=constraints_of(said), **options)
+
+
+@pytest.mark.parametrize("experts", [None, MIXTURE])
+def test_what_no_layer_can_recompute_is_named(experts):
+    """Of all parts that selective recomputation names, alone."""
+    has, refused = set(), {}
+    for part in RECOMPUTED:
+        try:
+            small_problem(batch=4, constraints=constraints_of({"recompute": part}), experts=experts)
+            has.add(part)
+        except InfeasibleError as error:
+            refused[part] = str(error)
+    for part, text in refused.items():
+        said = f": recompute: found {part}, expected some of its layers' core_attn, layernorm"
+        assert said in text
+    assert {"core_attn", "layernorm"} <= has
+    assert refused.keys() >= {"mhc", "mla_up_proj"}
+    assert ("moe" in has) == (experts is not None)
 
 
 @examples(20)

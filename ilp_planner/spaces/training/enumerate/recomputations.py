@@ -41,7 +41,7 @@ def whole_recomputations(
 def _every(model: Decoder, kernels: Kernels, modules: tuple[str, ...]) -> tuple[Recompute, ...]:
     """Return the result of `whole_recomputations`. modules: that are named, none: the usual
     ones."""
-    able = frozenset(_able(model, kernels))
+    able = frozenset(recomputable(model, kernels))
     sets = _subsets([n for n in modules if n in able]) if modules else _usual(model, able)
     selective = [
         Recompute(granularity="selective", modules=names)
@@ -61,7 +61,7 @@ def whole_stages(plan: GroupPlan) -> bool:
     return settings.recompute.layers >= max(layers)
 
 
-def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:
+def recomputable(model: Decoder, kernels: Kernels) -> Iterator[str]:
     """Yield the parts that layers of a model can recompute."""
     if model.has(ATTENTION):
         yield "core_attn"

@@ -17,6 +17,7 @@ from ilp_planner.settings.domains import Numbers
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.keeping import keeps
+from ilp_planner.spaces.training.enumerate.recomputations import recomputable
 from ilp_planner.spaces.training.enumerate.variants import (
     block_of,
     pipelines,
@@ -213,7 +214,12 @@ def _of_recomputations(part: MegatronPart) -> list[str]:
     every = [
         [*runtime.refusals_of(settings, model, again)] for again in tried if asked.recomputes(again)
     ]
-    return [rule for rule in every[0] if all(rule in rules for rules in every)] if every else []
+    if every:
+        return [rule for rule in every[0] if all(rule in rules for rules in every)]
+    if not asked.modules:
+        return []
+    has = ", ".join(recomputable(model, settings.kernels))
+    return [f"recompute: found {', '.join(asked.modules)}, expected some of its layers' {has}"]
 
 
 def _demanded(problem: Problem[MegatronCosts]) -> Iterator[MegatronPart]:
