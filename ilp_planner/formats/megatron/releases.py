@@ -155,8 +155,8 @@ class Lacking(NamedTuple):
     since: str
 
     def __str__(self) -> str:
-        where = f"no release up to {CORES[0]} has"
-        return f"{self.argument}, which {where if self.since == MAIN else f'{self.since} has'}"
+        where = f"the {MAIN} branch after {CORES[0]}" if self.since == MAIN else self.since
+        return f"{self.argument}, which {where} has"
 
 
 def core_named(text: str) -> str:

@@ -330,6 +330,6 @@ def test_launches_of_a_release(ilp_plan: Command) -> None:
     assert ilp_plan("import", "megatron@0.16", *asked).code == 0
     asked[0] += " --enable-hyper-connections"
     told = ilp_plan("import", "megatron@0.19", *asked).err
-    assert "--enable-hyper-connections, which no release up to 0.19.0 has" in told
+    assert "--enable-hyper-connections, which the main branch after 0.19.0 has" in told
     told = ilp_plan("import", "slurm", *asked).err
     assert "FORMAT: found 'slurm', expected aceso, megatron or megatron@RELEASE" in told

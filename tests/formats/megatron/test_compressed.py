@@ -86,7 +86,7 @@ def test_layers_that_a_table_of_words_routes_are_with_the_embedding():
 
 @pytest.mark.parametrize("core", CORES)
 def test_no_release_has_them(core):
-    with pytest.raises(PlanError, match="which no release up to"):
+    with pytest.raises(PlanError, match="which the main branch after"):
         check_release(case(NAMES[0]), core)
 
 
