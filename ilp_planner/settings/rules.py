@@ -520,6 +520,12 @@ def check_tuning(job: TrainingJob) -> Iterator[Broken]:
         yield Broken("adapters", have, "adam, as adapters have no step of it")
 
 
+def tunable(model: Decoder) -> bool:
+    """Tell whether parts of a model may stay as they are, by `check_tuning`, `check_sparse` and
+    `check_compressed`."""
+    return not (model.prediction_layers or model.sparse or model.compressed)
+
+
 def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]:
     """Yield what a model cannot be tuned like, each with the name of its setting."""
     if not tuning:

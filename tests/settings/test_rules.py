@@ -3,17 +3,21 @@
 from dataclasses import replace
 from typing import Any
 
+from ilp_planner.base.library import library_files
 from ilp_planner.settings.rules import (
     JOB_RULES,
     check_combined,
+    check_compressed,
     check_fp8_attention,
     check_shapes,
+    check_sparse,
     check_tuning,
     does_otherwise,
+    tunable,
 )
 from ilp_planner.settings.values import CUDA_GRAPHS, GRAPHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
-from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
+from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window, as_decoder
 from ilp_planner.specs.gpu_architectures import (
     AMPERE,
     BLACKWELL,
@@ -24,6 +28,7 @@ from ilp_planner.specs.gpu_architectures import (
     GpuArchitecture,
 )
 from ilp_planner.specs.lengths import BATCHINGS, GROUPED, LONGEST, Lengths
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.training import (
     Kernels,
     Offload,
@@ -32,7 +37,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from ilp_planner.specs.tuning import Tuning
+from ilp_planner.specs.tuning import BRIDGE_NAMES, Tuning, targets_of
 from tests.examples import for_each
 from tests.training_jobs import deepseek, job, llama
 
@@ -297,3 +302,29 @@ def test_graphs_have_samples_of_one_shape_in_every_runtime() -> None:
             for name in RUNTIMES:
                 said = [text for text in runtime_named(name).refusals(case) if batching in text]
                 assert bool([text for text in said if "one length" in text]) == refused
+
+
+MODELS = {
+    path.stem: model
+    for path in library_files("models")
+    if (model := as_decoder(read_model(path).architecture)) is not None
+}
+
+
+@for_each("name", sorted(MODELS))
+def test_models_that_may_be_trained_in_part_are_told(name: str) -> None:
+    """By the rules that such a job breaks."""
+    model = MODELS[name]
+    target = next(one for one in targets_of(model) if one in BRIDGE_NAMES)
+    case = TrainingJob(
+        model=model,
+        micro_batch=1,
+        global_batch=1,
+        settings=Settings(tuning=Tuning(rank=8, targets=(target,))),
+    )
+    broken = [*check_tuning(case), *check_sparse(case), *check_compressed(case)]
+    whole = [
+        one for one in broken if one.limit in ("a model without", "training of all parameters")
+    ]
+    assert tunable(model) == (not whole)
+    assert not tunable(model) or not [*check_tuning(case)]

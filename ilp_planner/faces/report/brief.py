@@ -299,10 +299,14 @@ def next_steps(problem: Problem[Any], result: Result, saved_to: Path | None) -> 
 
 
 def _trains(problem: Problem[Any]) -> bool:
-    """Tell whether plans are jobs of a training system of which nothing is demanded."""
+    """Tell whether plans are jobs of a training system of which nothing is demanded, and of a model
+    that may be trained in part."""
     from ilp_planner.formats.exports import EXPORTS
+    from ilp_planner.settings.rules import tunable
 
-    return problem.space.name.partition("@")[0] in EXPORTS and not problem.constraints.texts
+    if problem.space.name.partition("@")[0] not in EXPORTS or problem.constraints.texts:
+        return False
+    return tunable(problem.costs.model)
 
 
 def runtime_for(problem: Problem[Any], plan: AnyPlan) -> str:
