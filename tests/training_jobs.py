@@ -227,3 +227,10 @@ def _jobs(draw: st.DrawFn) -> TrainingJob:
             ),
         ),
     )
+
+
+def without_flag(line: str, flag: str, count: int = 1) -> str:
+    """Return a launch line without an argument and so many values behind it."""
+    words = line.split()
+    at = words.index(flag)
+    return " ".join(words[:at] + words[at + 1 + count :])

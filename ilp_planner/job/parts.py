@@ -50,6 +50,7 @@ from ilp_planner.job.recompute import (
     recomputes,
     remembering,
     skipped_parts,
+    without,
 )
 from ilp_planner.job.shard import of_layer, shard_of
 from ilp_planner.job.states import (
@@ -672,7 +673,7 @@ def _moments(
     if kind in ("copied words", "final norm"):
         return 0.0, 0.0, 0.0
     if kind == "prediction layer":
-        own = job.last_kind
+        own, job = job.last_kind, without(job, MIXTURES)
         module = _inside(module)
     else:
         own = job.kind(BY_NAME[kind])

@@ -190,6 +190,8 @@ def test_layers_of_prediction_keep_their_mixtures():
     model = replace(MODEL, prediction_layers=1)
     plain, again = (job_of(model, recompute=one) for one in (Recompute(), selective("mhc")))
     assert prediction_module(plain).activations == prediction_module(again).activations
+    parts = [memory_parts(job).parts["prediction layer"] for job in (plain, again)]
+    assert parts[0] == parts[1]
 
 
 def test_what_is_forgotten_is_there_again_before_a_layer_goes_back():

@@ -107,7 +107,7 @@ def _attention(args: MegatronArguments) -> list[str]:
     if not args.on("enable_hyper_connections"):
         return notes
     if not args.on("use_fused_mhc"):
-        what = "mixtures of streams by kernels apart; counted as fused"
+        what = "mixtures of streams by separate kernels; counted as fused"
         notes.append(f"--enable-hyper-connections: not counted: {what}")
     if MIXTURES in args.words("recompute_modules") and args[GROUPED] != 1:
         found = f"{args[GROUPED]} layers" if args[GROUPED] else "all of a virtual stage's layers"

@@ -1,6 +1,7 @@
 """Attention to pooled keys and streams, in Megatron-LM's arguments and in other systems'."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
+from tests.training_jobs import without_flag
 
 NAMES = ("deepseek-v4-flash", "deepseek-v4-pro")
 LINE = (
@@ -90,10 +92,7 @@ def test_no_release_has_them(core):
         check_release(case(NAMES[0]), core)
 
 
-def without(flag, count=1):
-    words = LINE.split()
-    at = words.index(flag)
-    return " ".join(words[:at] + words[at + 1 + count :])
+without = partial(without_flag, LINE)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,7 @@ def test_what_mixtures_are_not_computed_again_with(line, message):
     ("line", "said"),
     [
         (f"{LINE} --use-fused-mhc", ()),
-        (LINE, ("mixtures of streams by kernels apart; counted as fused",)),
+        (LINE, ("mixtures of streams by separate kernels; counted as fused",)),
         (
             f"{LINE} --use-fused-mhc {AGAIN}",
             ("all of a virtual stage's layers together; counted layer by layer",),

@@ -1,6 +1,7 @@
 """Attention to keys that an indexer chooses, in Megatron-LM's arguments and in other systems'."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -21,6 +22,7 @@ from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
+from tests.training_jobs import without_flag
 
 LINE = (
     "--num-layers 4 --hidden-size 1024 --num-attention-heads 32 --seq-length 1024 --vocab-size 999 "
@@ -87,10 +89,7 @@ def test_an_indexer_learns_where_its_loss_has_a_weight():
     assert job_of_arguments(read(learns)).model.sparse.loss == "sparse"
 
 
-def without(flag, count=1):
-    words = LINE.split()
-    at = words.index(flag)
-    return " ".join(words[:at] + words[at + 1 + count :])
+without = partial(without_flag, LINE)
 
 
 @pytest.mark.parametrize(
