@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from ilp_planner.faces.api.verbs import evaluate as evaluate
     from ilp_planner.faces.api.verbs import replan as replan
     from ilp_planner.faces.api.verbs import solve as solve
+    from ilp_planner.inputs.problem import Problem as Problem
     from ilp_planner.optimize.result import Status as Status
     from ilp_planner.optimize.solvers.base import Limits as Limits
     from ilp_planner.plan import Plan as Plan
-    from ilp_planner.problem import Problem as Problem
     from ilp_planner.specs.cluster import ClusterSpec as ClusterSpec
     from ilp_planner.specs.cluster_reader import read_cluster as read_cluster
     from ilp_planner.specs.model import ModelSpec as ModelSpec
@@ -69,7 +69,7 @@ _HOMES = {
     "faces.api.verbs": ("analyze", "check", "evaluate", "replan", "solve"),
     "base.errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
     "plan": ("Plan",),
-    "problem": ("Problem",),
+    "inputs.problem": ("Problem",),
     "optimize.result": ("Status",),
     "optimize.solvers.base": ("Limits",),
     "specs.cluster": ("ClusterSpec",),
@@ -111,7 +111,7 @@ _FORMER = {
 # What was said twice, for operators and for layers, and is one now.
 _RENAMED = {
     "GroupEvaluation": "evaluate.Evaluation",
-    "GroupProblem": "problem.Problem",
+    "GroupProblem": "inputs.problem.Problem",
     "GroupResult": "optimize.result.Result",
     "Stage": "plan.OperatorStage",
     "evaluate_groups": "evaluate.evaluate",

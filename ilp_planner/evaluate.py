@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import PlanCost, StageCost
     from ilp_planner.costs.profiles.shares import Share
     from ilp_planner.costs.profiles.table import Provenance
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import Plan, Stage
-    from ilp_planner.problem import Problem
 
 FRAMES = ("stages", "time", "memory", "violations")
 

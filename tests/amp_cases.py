@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.peers.amp.models import AmpModel
@@ -23,7 +24,6 @@ from ilp_planner.peers.amp.profile import (
     amp_cluster,
     read_amp,
 )
-from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import ClusterSpec
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "amp"

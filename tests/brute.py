@@ -15,8 +15,8 @@ from ilp_planner.costs.layers import LayerCosts, layer_costs
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.costs.profiles.recomputed import with_ends_of
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.peers.amp.profile import read_amp
-from ilp_planner.problem import Problem
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem

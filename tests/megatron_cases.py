@@ -9,8 +9,8 @@ from ilp_planner.costs.profiles.elements import Shard
 from ilp_planner.costs.training.job import layout_of
 from ilp_planner.costs.training.measured import MeasuredTimes
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.costs import Found
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts

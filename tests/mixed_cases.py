@@ -6,12 +6,12 @@ from typing import Any
 
 import ilp_planner as ilp
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Status, Stop
 from ilp_planner.peers.metis.cluster import MetisCluster, MetisNode, metis_cluster_spec
 from ilp_planner.peers.metis.files import write_metis_profile
 from ilp_planner.peers.metis.source import ModelSizes
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from tests.metis_cases import synthetic_profile, write_metis_cluster
 from tests.problems import build_group_problem
 

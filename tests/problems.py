@@ -3,9 +3,9 @@
 from typing import Any
 
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.peers.amp.profile import AmpProfile
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import build_problem
 
 FORMATS = {AmpProfile: "amp:given"}  # what files would be called; any other profile: analytic

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ilp_planner.costs.training.job import node_order
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
-from ilp_planner.problem import Problem
 from ilp_planner.settings.values import MOMENTS
 from ilp_planner.spaces.training.enumerate.choices import with_beside
 from ilp_planner.specs.degrees import divisors

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ilp_planner.analysis.calibration.free import FREE
 from ilp_planner.base.errors import InfeasibleError, SpecError
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import (

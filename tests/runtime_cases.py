@@ -13,10 +13,10 @@ from ilp_planner.costs.training.job import layout_of
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.degrees import divisors

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ilp_planner.costs.profiles.analytic import analytic_profile
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Status, Stop
 from ilp_planner.plan import OperatorStage, Plan, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model

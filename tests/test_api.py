@@ -16,7 +16,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-VERBS = ("evaluate", "problem")  # with a module of the same name
+VERBS = ("evaluate",)  # with a module of the same name
 BEFORE = (
     "import ilp_planner.{verb}",
     "",

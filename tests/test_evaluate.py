@@ -19,8 +19,8 @@ from ilp_planner.evaluate import (
     evaluate,
     time_shares,
 )
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS, every_space, problem_in, result_in
 from tests.examples import examples

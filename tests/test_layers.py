@@ -13,7 +13,7 @@ from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("checker", "checker_costs"),
+    ("checker",),
     ("base",),
     ("schedule",),
     ("specs",),
@@ -22,7 +22,6 @@ LAYERS = (
     ("plan",),
     ("costs",),
     ("inputs",),
-    ("problem",),
     ("evaluate",),
     ("optimize",),
     ("spaces",),

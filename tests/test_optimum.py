@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from ilp_planner.costs.models import COST_MODELS
 from ilp_planner.costs.profiles.table import MIB, RowKey
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.memory import explain_infeasible
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.result import Result, Status, Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from tests.examples import examples
 from tests.tiny import (
     GB,

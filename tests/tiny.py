@@ -16,8 +16,8 @@ from ilp_planner.costs.models import COST_MODELS, costs_named
 from ilp_planner.costs.operators import OperatorTables, StageTables
 from ilp_planner.costs.profiles.table import MIB, OperatorRow, Profile, RowKey
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import OperatorStage, Plan, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.operators.build import OperatorSpace, stage_devices
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup

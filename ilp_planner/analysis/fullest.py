@@ -10,9 +10,9 @@ from ilp_planner.job.verdict import verdict_of
 if TYPE_CHECKING:
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.job.verdict import Verdict
     from ilp_planner.plan import AnyPlan, Stage
-    from ilp_planner.problem import Problem
 
 
 def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, float]:

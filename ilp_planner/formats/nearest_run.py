@@ -28,9 +28,9 @@ from ilp_planner.specs.training import (
 )
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 
 def write_program(

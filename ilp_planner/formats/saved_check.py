@@ -13,9 +13,9 @@ from ilp_planner.optimize.coverage import coverage_of, proved_gap
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.certificate import CertificateCheck
     from ilp_planner.optimize.coverage import Coverage
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.objectives.check import AimCheck
 
 

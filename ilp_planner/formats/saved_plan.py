@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.result import Aim, Moment, Result, Status, Stop
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class SavedPlan:
     newest: bool = field(default=True, compare=False)
 
 
-INDEPENDENT = "independent"  # in a certificate: the proof for `ilp_planner/checker.py`
+INDEPENDENT = "independent"  # in a certificate: the proof for `ilp_planner/checker/checker.py`
 
 
 def saved_result(

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Reference
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 

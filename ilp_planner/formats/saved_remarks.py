@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan, Verdict
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.certificate import CertificateCheck
     from ilp_planner.optimize.coverage import Coverage
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.objectives.check import AimCheck
 
 CERTIFICATE_KEYS = ("version", "bound_s", "parts", INDEPENDENT)

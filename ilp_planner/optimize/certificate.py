@@ -15,7 +15,7 @@ from ilp_planner.optimize.solvers.base import Limits, Task
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.optimize.result import relative_gap
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import Plan
-    from ilp_planner.problem import Problem
 
 
 NOT_LEGAL = "the plan is not legal"

@@ -19,8 +19,8 @@ from ilp_planner.optimize.result import Result, Status, Stop, relative_gap
 from ilp_planner.optimize.solvers.base import Limits, Progress, Task
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.state import SearchState
-    from ilp_planner.problem import Problem
 
 PORTFOLIO = "auto"
 SHARE = 0.5  # of the time, at most, for the plan

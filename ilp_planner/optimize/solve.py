@@ -19,10 +19,10 @@ from ilp_planner.optimize.solvers import registry
 from ilp_planner.optimize.solvers.base import Limits, Progress, Task
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Ranked, Result
     from ilp_planner.optimize.search.start import Start
     from ilp_planner.optimize.search.state import SearchState
-    from ilp_planner.problem import Problem
 
 
 # ---- history -------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.base.units import counted, format_bytes
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.inputs.likeness import other_limits, other_memory
+from ilp_planner.inputs.problem import AnyCosts, Problem
 from ilp_planner.optimize.coverage import check_tried
 from ilp_planner.optimize.search.state import SearchState
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.spaces.seconds import seconds_of_slowest
 
 if TYPE_CHECKING:
@@ -221,8 +221,8 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def independent_proof(
         self, problem: Problem[AnyCosts], bound: float, nodes: Sequence[int]
     ) -> dict[str, Any]:
-        """Return the proof for `ilp_planner/checker.py` that no plan on so many nodes takes less
-        than `bound` seconds; empty if the checker knows nothing of such plans."""
+        """Return the proof for `checker/checker.py` that no plan on so many nodes takes less than
+        `bound` seconds; empty if the checker knows nothing of such plans."""
         return {}
 
     def unproved(self, problem: Problem[AnyCosts], bound: float) -> str:

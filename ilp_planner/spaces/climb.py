@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 MUCH = 0.05  # relative: of a step of the climb
 

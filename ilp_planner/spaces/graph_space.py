@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ilp_planner.base.numerics import NEVER
 from ilp_planner.costs.recomputed_layers import is_priced
 from ilp_planner.evaluate import Violation
+from ilp_planner.inputs.problem import AnyCosts, Problem
 from ilp_planner.optimize.result import Ranked, Stop
 from ilp_planner.optimize.search.group_search import AnyGraphPart, GroupSearch, PartSearch
 from ilp_planner.plan import GroupPlan, Plan, is_of_groups
-from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.spaces.base import Space
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ilp_planner.optimize.solvers.base import Limits
 
 if TYPE_CHECKING:
     from ilp_planner.costs.groups import GroupTables
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 UNLIMITED = 1e18  # bytes
 ANY_PLAN = Limits(seconds=2.0, gap=0.999)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.devices import memory_within, with_headroom
-from ilp_planner.problem import AnyCosts, Problem
+from ilp_planner.inputs.problem import AnyCosts, Problem
 from ilp_planner.schedule.batches import Batches, possible_counts
 from ilp_planner.specs.degrees import divisors
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.cluster import ClusterSpec
 

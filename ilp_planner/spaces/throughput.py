@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.tuning import Tuning

@@ -2,7 +2,7 @@
 
 python -m tests.benchmarks --suite checked [--only TEXT] [--seconds 200]
 
-Every row is a `solve` and its saved file, read by `ilp_planner/checker.py` alone in a process of
+Every row is a `solve` and its saved file, read by the checker alone, in a process of
 its own. All seconds are of CPU. Rows of the README, of Aceso, of Metis and of Megatron are among
 them; cases of Aceso and of Metis are left out where their profiles are not. A case that is known of
 the checker as it is now is not measured again, unless `--only` names it.
@@ -165,7 +165,7 @@ def _row(words: list[str], file: Path, seconds: float) -> Row:
     written = measured("tests.benchmarks.checked_one", str(file))
     if "why" in written:
         return {"solving_s": solving, **written}
-    checking, told = cpu("ilp_planner/checker.py", str(file))
+    checking, told = cpu("ilp_planner/checker/checker.py", str(file))
     proof = json.loads(file.read_text())["certificate"]["independent"]
     below = re.search(r"^weaker +(\S+) %", told, re.MULTILINE)
     row = {

@@ -1,7 +1,7 @@
 """Trials of the independent checker in full: bounds of random instances, edits, seeded mistakes.
 
 python -m tests.benchmarks --suite checked-trials [--only 'mistakes megatron']
-python -m tests.independent bounds megatron 0 50  # one slice, as JSON
+python -m tests.checker bounds megatron 0 50  # one slice, as JSON
 
 A slice is a process of its own. What is known of the checker as it is now is not measured again,
 so that a run may be ended and begun anew.
@@ -23,7 +23,7 @@ from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
 
 Row = dict[str, Any]
-FILES = tuple(ROOT / "ilp_planner" / name for name in ("checker.py", "checker_costs.py"))
+FILES = tuple(ROOT / "ilp_planner/checker" / name for name in ("checker.py", "costs.py"))
 SPACES = ("operators", "groups", "metis", "megatron", "torchtitan", "deepspeed")
 FALSE = ("refused", "weaker proof said", "another set said", "believed", "missed")
 NOTICED = FALSE[:2]
@@ -73,7 +73,7 @@ def measure(only: str, seconds: float | None) -> None:
             row = known.get((space, k * trial.size), {})
             if row.get("checker") != now:
                 words = (name, space, str(k * trial.size), str(trial.size))
-                counts = measured("tests.independent", *words)
+                counts = measured("tests.checker", *words)
                 row = {"trial": name, "space": space, "first": k * trial.size,
                        "count": trial.size, "checker": now, **counts}  # fmt: skip
                 with lock:

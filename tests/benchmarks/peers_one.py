@@ -20,6 +20,7 @@ from typing import Any
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.search.state import SearchState
 from ilp_planner.optimize.solvers.base import Limits, Task
@@ -27,7 +28,6 @@ from ilp_planner.peers.sailor.cluster import sailor_cluster
 from ilp_planner.peers.sailor.profile import read_sailor_profile, sailor_table
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.plan import Replica as Group
-from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.degrees import divisors
 from tests.benchmarks import peers, piper

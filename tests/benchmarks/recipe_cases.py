@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ilp_planner.faces.api.problem import problem
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import describe_job, plan_of_job
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.coverage import coverage_of
 from ilp_planner.optimize.result import Result
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.specs.training import TrainingJob
 from tests.benchmarks.recipe_cases import (
     HEADROOM,

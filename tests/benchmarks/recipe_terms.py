@@ -13,6 +13,7 @@ from ilp_planner.costs.training.iteration import SLOWEST, SYNC, WAITING, iterati
 from ilp_planner.costs.training.job import ends_of
 from ilp_planner.costs.training.ranks import LAYER_GROUPS, RankCosts
 from ilp_planner.costs.training.times import element_messages, job_passes
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.job.states import rhythm
 from ilp_planner.job.work import (
     FusedAttention,
@@ -25,7 +26,6 @@ from ilp_planner.job.work import (
     prediction_work,
 )
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import Device
 from ilp_planner.specs.training import TrainingJob
 

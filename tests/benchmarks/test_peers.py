@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupStage, Plan
 from ilp_planner.plan import Replica as Group
-from ilp_planner.problem import Problem
 from tests.benchmarks import peers
 from tests.benchmarks.peers import SailorCase, read_sailor
 from tests.benchmarks.peers_one import sailor_problem, stages_of

@@ -7,8 +7,8 @@ import pytest
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import plan_of_job
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.specs.training import TrainingJob
 from tests.benchmarks import recipe_terms as terms
 from tests.benchmarks.recipe_cases import RECIPES, Recipe, job_of, same_problem

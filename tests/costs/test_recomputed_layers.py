@@ -23,8 +23,8 @@ from ilp_planner.costs.recomputed_layers import (
     recomputed_stages,
     rows_needed,
 )
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupStage
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 from tests.brute import group_ways, random_problem, recomputations, seatings

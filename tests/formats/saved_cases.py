@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from ilp_planner.base.files import Document
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.inputs.constraints import CHOICES, DEGREES, Constraints, constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.optimize.result import Result
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.settings.domains import Together
 from ilp_planner.settings.table import DEMANDS
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings

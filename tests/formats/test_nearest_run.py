@@ -13,8 +13,8 @@ from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.nearest_run import PLAINER, compared, differences, nearest_run, neighbours
 from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
-from ilp_planner.problem import Problem
 from ilp_planner.settings.values import Choice
 from ilp_planner.spaces.training.build import build
 from ilp_planner.spaces.training.enumerate.untold import as_it_does

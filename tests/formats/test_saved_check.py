@@ -13,9 +13,9 @@ from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_json import read_saved, write_saved
 from ilp_planner.formats.saved_plan import SavedPlan
 from ilp_planner.formats.saved_problem import problem_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.result import Status
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.build import OperatorSpace
 from ilp_planner.spaces.registry import space_named
 from ilp_planner.specs.gpus import gpu

@@ -20,10 +20,10 @@ from ilp_planner.formats.saved_plan import SavedPlan, claim_of, encode_aim, verd
 from ilp_planner.formats.saved_remarks import FREE, JUDGED_BY, ROWS
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.objectives.any_nodes import solve_on_any_nodes
 from ilp_planner.spaces.objectives.node_sets import node_sets
 from ilp_planner.spaces.objectives.objective import OBJECTIVES

@@ -18,8 +18,8 @@ from ilp_planner.formats.saved_json import encode_saved, read_saved, write_saved
 from ilp_planner.formats.saved_plan import SavedPlan, saved_import, saved_result
 from ilp_planner.formats.saved_problem import model_and_cluster, problem_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference, Request
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import build_problem
 from tests.mixed_cases import room_plan, room_result, write_room
 from tests.small import make_plan, make_result, write_specs

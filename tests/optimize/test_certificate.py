@@ -10,6 +10,7 @@ import pytest
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.base.numerics import NEVER
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import (
     CertificateCheck,
     PartCheck,
@@ -19,7 +20,6 @@ from ilp_planner.optimize.certificate import (
 )
 from ilp_planner.optimize.result import CERTIFICATE_VERSION, Result, Status
 from ilp_planner.optimize.solve import solve
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.build import OperatorSpace
 from tests.every_space import METIS, every_space, problem_in, result_in
 from tests.examples import for_each, often

@@ -9,13 +9,13 @@ import pytest
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import SolverError, UsageError
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.heuristic import find_plan, plan_and_bound
 from ilp_planner.optimize.result import Result, Status, Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.optimize.solvers.registry import HEURISTICS
-from ilp_planner.problem import Problem
 from tests.every_space import METIS, PROBLEMS, check_consistent, every_space, problem_in, result_in
 from tests.examples import often
 from tests.mixed_cases import room_problem

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
 stand_in_for_unused()  # torchtitan imports its models at once

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given
 from ilp_planner.base.errors import PlanError
 from ilp_planner.base.library import find_spec
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.job.decoder import rank_modules
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary
 from ilp_planner.specs.model_reader import read_model

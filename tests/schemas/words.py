@@ -814,7 +814,7 @@ MEANING = {
     "prices": "Prices of memory with which stages were bounded.",
     "prices.seconds_per_byte": "Seconds that a byte costs.",
     "exact_stages": "Stages that were solved exactly.",
-    "independent": "A proof for `ilp_planner/checker.py`, which shares nothing with the planner.",
+    "independent": "A proof for `checker/checker.py`, which shares nothing with the planner.",
     "enters_node": "Whether what it receives comes from another node.",
     "leaves_node": "Whether what it sends goes to another node.",
     "counts": "Nodes of each kind.",

@@ -15,7 +15,7 @@ from tests.sources import tree_of
 
 ROOT, FILE = Path(ilp_planner.__file__).parent, Path(__file__).with_name("spelled.toml")
 HOME = ("settings", "job", "costs")
-ALONE = ("checker.py", "checker_costs.py")  # share nothing with the planner, its table neither
+ALONE = ("checker/checker.py", "checker/costs.py")  # share nothing, no table either
 # Has the field itself, and what is generated from the table.
 MADE = ("specs/training.py", "inputs/keywords.py")
 PLAIN = ("dispatcher", "quantised", "sharding", "moments", "deterministic", "imbalance", "compiled")

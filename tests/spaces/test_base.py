@@ -7,8 +7,8 @@ import pytest
 
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.base import Space
 from tests.mixed_cases import room_plan, room_problem
 

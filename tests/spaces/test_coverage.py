@@ -13,10 +13,10 @@ from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.coverage import coverage_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.batches import Batches
 from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup

@@ -8,13 +8,13 @@ import pytest
 
 from ilp_planner.base.numerics import NEVER
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.search import graph_search
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS

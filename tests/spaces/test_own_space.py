@@ -19,11 +19,11 @@ import ilp_planner as ilp
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.profiles import layer_source
 from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.search.parts import FixedGraph, OpenGraph
 from ilp_planner.plan import GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.layers import Costing, layer_problem

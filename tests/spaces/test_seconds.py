@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.training.starts import without_host
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.job.traffic import FAMILIES
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.costs import COMPUTE, HOST, communication
 from tests.every_space import every_space, problem_in, result_in
 from tests.examples import examples

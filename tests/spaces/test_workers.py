@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ilp_planner.base import team
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.search import part_team
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from tests.brute import random_problem
 from tests.every_space import PROBLEMS
 from tests.examples import for_each, thinned

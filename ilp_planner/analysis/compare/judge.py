@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.model import ModelSpec
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.judge import Judge, Judged
     from ilp_planner.analysis.fit.settings import Variable
     from ilp_planner.formats.megatron.changes import LineChange
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.pipeline_layout import PipelineLayout
     from ilp_planner.specs.training import Settings, TrainingJob

@@ -36,7 +36,7 @@ from ilp_planner.specs.prices import hourly_price
 from ilp_planner.specs.time_errors import kind_of_job, known_on
 
 if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.throughput import Throughput
     from ilp_planner.spaces.training.costs import MegatronCosts

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ilp_planner.analysis.fit.judge import Judge
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.space import MegatronSpace
 

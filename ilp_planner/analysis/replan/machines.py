@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.analysis.replan.changes import Changes
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.job.holdings import Holdings
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 

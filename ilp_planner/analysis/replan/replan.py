@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.why.why import Case
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.job.holdings import Holdings
     from ilp_planner.optimize.result import Result
     from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.optimize.solvers.base import Progress
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.base import Family
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.base.deadline import Deadline
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Result
     from ilp_planner.optimize.solvers.base import Limits
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec, Device
     from ilp_planner.specs.machine import Machine
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.size.size import Choice
     from ilp_planner.base.deadline import Deadline
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.problem import Problem
 
 MOST = 16_384  # GPUs, if nobody says
 LIKELY = 12  # clusters that are asked about first have so many times the GPUs of the physical bound

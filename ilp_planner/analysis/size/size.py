@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ilp_planner.analysis.size.failures import Failures
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 FIRST_MOMENT = 1.0  # seconds of a first look at a number of nodes
 LONGER = 4.0  # times as long as the look before

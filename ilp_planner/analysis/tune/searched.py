@@ -19,8 +19,8 @@ from ilp_planner.spaces.training.costs import Found
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.machine import Machine
 
 MORE = 2  # plans that a search lists beside the known ones

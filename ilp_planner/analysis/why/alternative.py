@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.why.why import Case
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.inputs.constraints import Constraints
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 GAP = 1e-4  # relative: closer to a bound than this, no second of it is worth the search
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
     from ilp_planner.specs.link import Link
 

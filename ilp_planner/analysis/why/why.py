@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_check import Judgement
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.search.start import Start
     from ilp_planner.plan import AnyPlan, Stage
-    from ilp_planner.problem import Problem
 
 
 # ---- requests near to a solved one ---------------------------------------------------------------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.compare.entry import Entry
     from ilp_planner.analysis.why.alternative import Alternative
     from ilp_planner.analysis.why.why import Case, Why
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 SECONDS = 12.0
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.keywords import Inputs
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Reference, Request
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ilp_planner.faces.page.view import View
     from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.certificate import CertificateCheck
     from ilp_planner.optimize.coverage import Coverage
     from ilp_planner.optimize.search.start import Start
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.throughput import Throughput
 
 

@@ -13,8 +13,8 @@ from ilp_planner.base.errors import PlanError, UsageError, described
 from ilp_planner.faces.api.explain import case_of
 from ilp_planner.faces.api.result import Result, Saved, load
 from ilp_planner.faces.api.words import Printed, as_text, expect, positive, python_words
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.solvers.base import PREFER_PLAIN, Limits, Task
-from ilp_planner.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -40,8 +40,8 @@ from ilp_planner.optimize.solvers.registry import is_heuristic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.problem import Problem
 
 OF_SOLVERS = ("time_limit", "workers", "seed")
 

@@ -22,7 +22,7 @@ def evaluate(
         typer.Option(
             "--independent",
             help="Let a checker judge the plan and prove its bound that shares nothing with the "
-            "planner: ilp_planner/checker.py, which runs alone as well.",
+            "planner: ilp_planner/checker/checker.py, which runs alone as well.",
         ),
     ] = False,
     tokens: o.Tokens = None,
@@ -60,7 +60,7 @@ def evaluate(
 
 def _checked(plan_file: Path) -> None:
     """Run the checker on a file, and print its verdict."""
-    from ilp_planner import checker
+    from ilp_planner.checker import checker
 
     try:
         verdict = checker.check(checker.read(str(plan_file)))
@@ -81,7 +81,7 @@ def tell_checked(plan_file: Path, unproved: str) -> None:
     ------
     PlanError: it does not hold.
     """
-    from ilp_planner import checker
+    from ilp_planner.checker import checker
 
     if unproved:
         from ilp_planner.faces.cli.wording import as_typed

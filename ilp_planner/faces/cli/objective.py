@@ -12,8 +12,8 @@ from ilp_planner.faces.report.live import Progress
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.solvers.base import Task
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.objectives.objective import Objective as Aimed
     from ilp_planner.spaces.objectives.search import Chosen
 

@@ -42,7 +42,7 @@ from ilp_planner.optimize.solvers.base import PREFER_PLAIN, Limits, Task
 from ilp_planner.spaces.objectives.objective import TIME, objective_named
 
 if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 NO_PLAN = 4
 GAP_TOO_LARGE = 5

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ilp_planner.faces.tuning.rows import Tried
     from ilp_planner.faces.tuning.session import Ended, Session
     from ilp_planner.formats.exports import Target
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 RUNS = "Runs"
 ran = partial(option, RUNS)

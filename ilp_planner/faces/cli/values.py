@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp", "gradient", "anneal"]
 

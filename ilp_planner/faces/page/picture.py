@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.simulated import Simulated
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.faces.page.view import View
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.schedule.engine import StageTimes, Timeline
 
 

@@ -9,8 +9,8 @@ from ilp_planner.base.units import GIGA, HOUR, counted, format_seconds
 from ilp_planner.faces.report.tables import STOPS, Table, describe_gap, exact_seconds
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Aim, Best, OnNodes, Result
-    from ilp_planner.problem import Problem
 
 NONE = "none: not every set of nodes has been bounded"
 OPEN = "open: plans of other sets of nodes may be missing in the table"

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Result
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 TOKENS = 1e12  # of a training run, where nobody says

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.faces.report.tables import Unit
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan, GroupPlan, OperatorPlan, OperatorStage
-    from ilp_planner.problem import Problem
 
 NO = "-"  # what is not there
 MOST_STAGES = 24  # rows of stages

@@ -13,8 +13,8 @@ from ilp_planner.spaces.objectives.node_sets import describe_set
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import GroupStage
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.profiles.shares import Share
     from ilp_planner.costs.profiles.table import Provenance
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 NOTHING = 5e-5  # a share below it is nothing that anybody would read
 NONE = Known()  # of times that are not by the constants of machines

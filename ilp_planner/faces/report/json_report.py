@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_check import Judgement
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.certificate import CertificateCheck
     from ilp_planner.optimize.result import Result
     from ilp_planner.plan import AnyPlan, Stage
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 

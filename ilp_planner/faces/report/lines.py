@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Result
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 
 # ---- fastest -------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from ilp_planner.specs.machine import DURATIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Listed, Reached, Result, Shortlist
-    from ilp_planner.problem import Problem
 
 HARDLY = 0.02  # relative: a constant as near to the assumed one is called by that
 # A constant of machines in a condition; {} is a value, as `less than 72 %`.

@@ -19,8 +19,8 @@ from ilp_planner.spaces.throughput import throughput
 if TYPE_CHECKING:
     from ilp_planner.analysis.simulated import Simulated
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 
 def simulation_lines(found: Simulated) -> list[tuple[str, str]]:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Ranked, Result
     from ilp_planner.plan import AnyPlan, GroupPlan, GroupStage, OperatorPlan, OperatorStage, Stage
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.chain_layers import Layer
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.tune.tune import Answer
     from ilp_planner.faces.tuning.rows import Tried
     from ilp_planner.faces.tuning.session import Asked, Ended
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 
 def plan_text(problem: Problem[Any], plan: AnyPlan) -> str:

@@ -12,8 +12,8 @@ from ilp_planner.optimize.result import ON_NODES, Status, Stop
 
 if TYPE_CHECKING:
     from ilp_planner.formats.saved_check import Judgement
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.result import Aim, Result
-    from ilp_planner.problem import Problem
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
 

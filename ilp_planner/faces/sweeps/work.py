@@ -11,11 +11,11 @@ from ilp_planner.base.errors import InfeasibleError, PlannerError
 from ilp_planner.faces.sweeps.journal import FAILED, REFUSED, Row
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.result import Result
     from ilp_planner.optimize.search.start import Start
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.problem import Problem
 
 # What libraries ask for the number of their threads, before they are imported.
 THREADS = dict.fromkeys(

@@ -13,8 +13,8 @@ from ilp_planner.formats.plan_json import decode_plan
 
 if TYPE_CHECKING:
     from ilp_planner.formats.json_fields import Fields
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
 
 ASKED, BEGUN = "asked", "begun"  # rows of runs that have not ended
 STATUSES = (ASKED, BEGUN, *map(str, Status))

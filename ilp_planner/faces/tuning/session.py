@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.tune.tune import Answer
     from ilp_planner.faces.sweeps.executors.registry import Executor
     from ilp_planner.formats.exports import Target
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.training import TrainingJob
 
 JOURNAL = Kind("tuning", "the journal of another job", "`folder` begins one of its own")

@@ -15,9 +15,9 @@ from ilp_planner.optimize.bounds.paths import best_path
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.bounds.pipeline import Landscape
     from ilp_planner.optimize.bounds.pipelines import Place
-    from ilp_planner.problem import Problem
 
 HUGE = 2.0**60  # bytes
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.operators import OperatorTables, StageTables
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.bounds.pipeline import Step
     from ilp_planner.optimize.bounds.pipelines import OpenStages, Pipelines, Place
-    from ilp_planner.problem import Problem
 
 
 # ---- operator proof ------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.start import Known
     from ilp_planner.optimize.search.state import Proved
     from ilp_planner.optimize.solvers.base import Task
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 EFFORT = 1e8  # comparisons of labels in a second
 OUTLINE_SPLITS = 8

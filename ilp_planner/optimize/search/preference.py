@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.plan import Plan
-    from ilp_planner.problem import Problem
 
 Offer = TypeVar("Offer")
 KEPT, MOST_KEPT = 0.1, 20.0  # of a time limit for plainer plans: the share, and seconds at most

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.base.team import Team
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.start import Known
     from ilp_planner.optimize.solvers.base import Task
     from ilp_planner.plan import Plan
-    from ilp_planner.problem import Problem
 
 
 class Proved(Protocol):

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.confirm import LastProblem
     from ilp_planner.optimize.search.group_search import GroupSearch
     from ilp_planner.plan import GroupPlan, Plan
-    from ilp_planner.problem import Problem
 
 
 # ---- AMP's space ---------------------------------------------------------------------------------

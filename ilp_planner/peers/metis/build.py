@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.optimize.search.group_search import GroupSearch
     from ilp_planner.plan import GroupPlan, Plan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.costs.profiles.layers import LayerKey
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.peers.metis.costs import MetisCosts
-    from ilp_planner.problem import Problem
 
 
 def table_of(problem: Problem[MetisCosts]) -> dict[str, Any]:

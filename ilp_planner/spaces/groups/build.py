@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.job.holdings import Holdings
     from ilp_planner.optimize.result import Stop
     from ilp_planner.plan import GroupPlan, Plan
-    from ilp_planner.problem import Problem
 
 
 # ---- the planner's own space ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.groups import GroupOption, GroupTables, OptionTables
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 

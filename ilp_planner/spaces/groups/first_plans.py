@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.costs.groups import GroupTables
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.group_search import GroupSearch, PartState
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.parts import GroupPart
 
 

@@ -1,6 +1,6 @@
 """The proof of a bound on plans of whole layers for a checker that shares nothing with the planner.
 
-`ilp_planner/checker.py` reads it; docs/reference/certificate.md has its format.
+`checker/checker.py` reads it; docs/reference/certificate.md has its format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.layers import LayerCosts
     from ilp_planner.costs.profiles.layers import LayerProfile
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.groups.parts import GroupPart
 
 VERSION = 2

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.groups import GroupOption, GroupTables
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.bounds.group_chain import GroupChain
     from ilp_planner.optimize.search.group_search import GroupSearch, PartState
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 
 # ---- parts ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.costs.groups import GroupTables
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.groups.place import GroupChoice, Seats
 
 UNITS = 1_000_000  # of the objective, in the compute time of a micro-batch

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.groups import GroupClass, GroupTables
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.groups.candidates import Candidates, Catalogue
     from ilp_planner.specs.cluster import ClusterSpec, Device
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.groups import GroupTables
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.groups.place import GroupChoice
     from ilp_planner.specs.cluster import ClusterSpec
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

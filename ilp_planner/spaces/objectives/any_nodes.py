@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.objectives.node_sets import NodeSet
 
 ALWAYS, EQUAL = 64, 16  # sets that are closed however long that takes; of equal nodes

@@ -28,8 +28,8 @@ from ilp_planner.specs.prices import hourly_price, nodes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.objectives.node_sets import NodeSet
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.base.deadline import Deadline
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.optimize.solvers.base import Task
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.objectives.node_sets import NodeSet
 
 

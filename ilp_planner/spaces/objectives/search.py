@@ -33,7 +33,7 @@ from ilp_planner.spaces.objectives.node_sets import describe_set, priced_sets
 from ilp_planner.spaces.objectives.on_nodes import SetSearch
 
 if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.objectives.objective import Objective, Point
 
 FIRST_MOMENT = 0.5  # seconds of a set's first turn

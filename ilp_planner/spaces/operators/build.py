@@ -13,11 +13,11 @@ from ilp_planner.base.numerics import NEVER
 from ilp_planner.costs.models import COST_MODELS, costs_named
 from ilp_planner.costs.operators import OperatorTables
 from ilp_planner.evaluate import Violation
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.optimize.coverage import check_tried
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.base import Space
 from ilp_planner.spaces.layers import micro_batch_counts

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.plan import OperatorPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.operators.search import OperatorSearch
 
 MOST_IN_FLIGHT = 10**9

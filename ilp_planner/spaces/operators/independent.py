@@ -1,6 +1,6 @@
 """The proof of a bound on plans of operators for a checker that shares nothing with the planner.
 
-`ilp_planner/checker.py` reads it; docs/reference/certificate.md has its format. All that can be
+`checker/checker.py` reads it; docs/reference/certificate.md has its format. All that can be
 wrong here makes a weaker bound there: the prices steer, and the rows are what both count with.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.costs.chain import ChainCosts
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
 
 VERSION = 1
 UNIT = 4096e12  # a price is a whole number of 1 / 4096 picoseconds per byte

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.bounds.operator_part import OperatorPart
     from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.optimize.search.state import Proved
     from ilp_planner.optimize.solvers.base import GraphSolution, Task
     from ilp_planner.plan import OperatorPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 
 

@@ -12,9 +12,9 @@ from ilp_planner.costs.profiles.elements import ElementProfile, element_table, e
 from ilp_planner.costs.training.measured import measured_times, scale_notes
 from ilp_planner.inputs.constraints import ANY, NAMES
 from ilp_planner.inputs.devices import usable, usable_devices
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
-from ilp_planner.problem import Problem
 from ilp_planner.settings.rules import check_recipe_beside
 from ilp_planner.settings.values import by_peft_trained, trainer_alone
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts

@@ -20,7 +20,7 @@ from ilp_planner.specs.training import SHARDINGS
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.specs.training import Settings, TrainingJob

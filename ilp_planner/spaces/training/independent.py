@@ -1,6 +1,6 @@
 """Write the proof of a bound on plans of training runtimes, for the checker.
 
-The checker (`ilp_planner/checker.py`) shares no code with the planner. It enumerates degrees,
+The checker (`checker/checker.py`) shares no code with the planner. It enumerates degrees,
 recomputations, virtual stages and layouts itself, and computes the seconds and the bytes of layers
 from the model, the device and the settings. docs/reference/certificate.md has the format.
 """
@@ -23,7 +23,7 @@ from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.constraints import Constraints
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings

@@ -1,6 +1,6 @@
 """Figures of a model, a device and settings from which the checker computes what layers take.
 
-`ilp_planner/checker_costs.py` reads them; docs/reference/costs.md has its formulas.
+`ilp_planner/checker/costs.py` reads them; docs/reference/costs.md has its formulas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ilp_planner.specs.kernel_constants import DSA
 from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 
 if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.specs.cluster import Device

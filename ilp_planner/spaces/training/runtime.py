@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Violation
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.settings.base import Search, Unasked
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees

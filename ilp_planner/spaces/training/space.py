@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.evaluate import Violation
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.inputs.request import Request
     from ilp_planner.job.holdings import Holdings
     from ilp_planner.optimize.result import Ranked, Stop
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.search.preference import Preference
     from ilp_planner.optimize.solvers.base import Task
     from ilp_planner.plan import GroupPlan, Plan
-    from ilp_planner.problem import Problem
     from ilp_planner.settings.values import Choice
     from ilp_planner.spaces.training.search.start import JobFamily
     from ilp_planner.specs.training import TrainingJob

@@ -23,13 +23,13 @@ from ilp_planner.formats.saved_plan import SavedPlan, saved_result
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.job.holdings import NOBODY
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.spaces.training import space as megatron_space
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup

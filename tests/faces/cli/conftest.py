@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ilp_planner.faces.cli.main import run
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result
-from ilp_planner.problem import Problem
 from tests.schemas.valid import check_printed
 from tests.small import make_plan, make_result, write_specs
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from ilp_planner.base.errors import SolverError
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Stop
-from ilp_planner.problem import Problem
 from tests.faces.cli.conftest import Done, swapped
 from tests.small import make_plan, make_result
 

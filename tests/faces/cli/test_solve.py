@@ -12,9 +12,9 @@ import pytest
 from ilp_planner.base.errors import InfeasibleError, SolverError
 from ilp_planner.faces.cli.main import REPLACED
 from ilp_planner.formats.saved_json import read_saved
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference
 from ilp_planner.optimize.result import Result, Status
-from ilp_planner.problem import Problem
 from tests.faces.cli.conftest import Done
 from tests.small import make_plan, make_result
 

@@ -15,9 +15,9 @@ import numpy as np
 from ilp_planner.faces.page.view import View, view_of
 from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
 from ilp_planner.optimize.result import Result
-from ilp_planner.problem import Problem
 from tests import small
 from tests.mixed_cases import room_plan, room_problem, room_result
 

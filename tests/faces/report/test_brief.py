@@ -17,9 +17,9 @@ from ilp_planner.faces.report.grid import headed_lines
 from ilp_planner.faces.report.lines import result_lines
 from ilp_planner.faces.report.stages import result_tables
 from ilp_planner.faces.report.verdict import at_least, rounded_up
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.optimize.result import Fastest, Ranked, Result, Status, Stop
-from ilp_planner.problem import Problem
 from tests.every_space import every_space, problem_in, result_in
 from tests.examples import for_each, thinned
 from tests.mixed_cases import room_plan, room_problem, room_result

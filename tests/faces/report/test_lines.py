@@ -11,8 +11,8 @@ import pytest
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.report.json_report import result_object
 from ilp_planner.faces.report.lines import evaluation_lines, result_lines
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Status, Stop
-from ilp_planner.problem import Problem
 from tests.faces.report.texts import A100_ONLY
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem, make_result

@@ -21,9 +21,9 @@ from ilp_planner.faces.report.stages import (
     ranking_table,
     stage_table,
 )
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Ranked
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Settings
 from tests.every_space import every_space, problem_in, result_in
 from tests.examples import for_each

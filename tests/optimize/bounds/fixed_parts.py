@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hypothesis.errors import HypothesisDeprecationWarning
 
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from tests.tiny import GB, fastest_memory, least_memory, make_problem, random_profile, with_limit
 
 UNLIKE = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ilp_planner.costs.group_network import shared_rings, stage_ring
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.seat_patterns import is_packed, spread_over
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds import boxes as boxes_module
 from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.boxes import SMALL, WIDE, Box, BoxSearch, Choice
@@ -18,7 +19,6 @@ from ilp_planner.optimize.bounds.group_chain import Cards, GroupChain
 from ilp_planner.optimize.bounds.group_labels import ChainSearch, search_chain
 from ilp_planner.optimize.bounds.group_potentials import plain, prefixes, through
 from ilp_planner.optimize.bounds.resource_paths import search_resource_paths
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart
 from tests.brute import cheapest, random_problem, spread_problem
 from tests.costs.mixed_instances import Floor, cluster_of, stage_of

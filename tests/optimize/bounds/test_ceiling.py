@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.operator_part import OperatorPart, slowest_pipeline
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from tests.examples import examples
 from tests.tiny import (

@@ -6,9 +6,9 @@ import pytest
 
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.profiles.table import MIB, RowKey
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.memory import _fullest_stage, explain_infeasible
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
-from ilp_planner.problem import Problem
 from tests.examples import for_each
 from tests.tiny import least_memory, make_problem, make_profile, make_row, with_limit
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.fewest import FewestBehind
 from ilp_planner.optimize.bounds.operator_part import (
@@ -26,7 +27,6 @@ from ilp_planner.optimize.bounds.operator_part import (
 from ilp_planner.optimize.bounds.pipeline import Landscape
 from ilp_planner.optimize.bounds.pipelines import Place
 from ilp_planner.optimize.bounds.stages import EXACT
-from ilp_planner.problem import Problem
 from tests.optimize.bounds.test_pipeline import Listed
 from tests.tiny import fastest_memory, least_memory, make_problem, random_profile, with_limit
 

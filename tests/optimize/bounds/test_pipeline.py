@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.bounds.paths import best_path
 from ilp_planner.optimize.bounds.pipeline import Landscape, Step, steps
 from ilp_planner.optimize.bounds.pipelines import OpenStages, Place
 from ilp_planner.optimize.bounds.rows import share_rows
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from tests.examples import examples, for_each
 from tests.optimize.bounds.fixed_parts import FIXED, body, fixed_part

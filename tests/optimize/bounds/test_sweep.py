@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.profiles.table import RowKey
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.bounds.pipeline import Place
 from ilp_planner.optimize.bounds.rows import share_rows
 from ilp_planner.optimize.bounds.sweep import Chain, extent, spread
-from ilp_planner.problem import Problem
 from tests.examples import examples, for_each
 from tests.optimize.bounds.fixed_parts import FIXED, body, fixed_part
 from tests.tiny import StageCatalogue, make_row, one_device, problems, with_limit

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError, SolverError
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.search.confirm import MOST_ARCS, PLACEMENT, LastGraph, confirm
@@ -19,7 +20,6 @@ from ilp_planner.optimize.solvers.brute_force import BruteForce
 from ilp_planner.optimize.solvers.chain_dp import ChainDP
 from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts
-from ilp_planner.problem import Problem
 from tests.amp_cases import clusters, profiles
 from tests.brute import random_problem
 from tests.examples import examples

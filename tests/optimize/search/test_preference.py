@@ -17,12 +17,12 @@ from ilp_planner.faces.report.lines import fastest_lines
 from ilp_planner.formats.saved_plan import saved_result
 from ilp_planner.formats.saved_start import start_of
 from ilp_planner.formats.versions import versions
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Status, Stop
 from ilp_planner.optimize.search.preference import check_preference, most, plainer_first, time_kept
 from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.costs import MegatronCosts
 from tests.tiny import tight_problem
 

@@ -7,12 +7,12 @@ import pytest
 
 from ilp_planner.base.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.search.start import Known, Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.problem import Problem
 from tests.every_space import every_space, problem_in, result_in
 from tests.tiny import tight_problem
 

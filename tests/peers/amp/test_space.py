@@ -11,6 +11,7 @@ import pytest
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.program import write_program
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.peers.amp.build import AmpSpace
@@ -18,7 +19,6 @@ from ilp_planner.peers.amp.costs import AmpCosts
 from ilp_planner.peers.amp.models import AmpModel
 from ilp_planner.peers.amp.profile import GIGABIT, AmpNode, AmpProfile, amp_cluster
 from ilp_planner.plan import GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from tests.every_space import problem_in, result_in
 from tests.examples import for_each
 

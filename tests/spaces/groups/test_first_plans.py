@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.deadline import OutOfTimeError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.first_plans import look_first
 from ilp_planner.spaces.groups.seating import Seating
 from tests.benchmarks.generated import FAST, instance

@@ -16,6 +16,7 @@ from ilp_planner.costs.layers import layer_costs
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.resource_paths import search_resource_paths
 from ilp_planner.optimize.bounds.resource_prices import PricedGraph
 from ilp_planner.optimize.certificate import check_certificate
@@ -24,7 +25,6 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.peers.metis.cluster import metis_cluster_spec
 from ilp_planner.plan import GroupStage, Plan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.spaces.groups.graphs import LEVELS

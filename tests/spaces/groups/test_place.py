@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import Plan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.place import (
     GroupChoice,

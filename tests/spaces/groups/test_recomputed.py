@@ -16,8 +16,8 @@ from ilp_planner.faces.cli.main import run
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.megatron.plan import NoJobError, job_of_plan
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupStage, Plan, Replica, is_of_groups
-from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Recompute
 from tests.costs.mixed_instances import cluster_of, profile_of
 from tests.examples import for_each

@@ -17,10 +17,10 @@ from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.cli.values import idle_workers
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.peers.metis.cluster import MetisCluster
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.spaces.groups.parts import GroupPart

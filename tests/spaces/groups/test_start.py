@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from tests.brute import cheapest, layer_costs, random_problem
 from tests.examples import examples
 

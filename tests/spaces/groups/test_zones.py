@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.numerics import NEVER, ROUNDING
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.boxes import BoxSearch
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import ClusterSpec
 from tests.brute import cheapest, every_plan, random_profile
 from tests.examples import examples

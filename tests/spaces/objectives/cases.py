@@ -13,8 +13,8 @@ from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.objectives.objective import Point
 from ilp_planner.spaces.objectives.on_nodes import problem_on
 from ilp_planner.spaces.registry import build_problem

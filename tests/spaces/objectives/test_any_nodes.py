@@ -15,12 +15,12 @@ from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.formats.saved_plan import encode_aim
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.objectives import any_nodes
 from ilp_planner.spaces.objectives.any_nodes import (
     AnyNodes,

@@ -7,9 +7,9 @@ import pytest
 
 import ilp_planner
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import EVERY_PART
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.objectives.node_sets import node_sets
 from ilp_planner.spaces.objectives.on_nodes import SetSearch
 from ilp_planner.spaces.training import space as megatron_space

@@ -9,8 +9,8 @@ import pytest
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.formats.saved_plan import encode_aim
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.solve import solve
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.objectives.check import check_aim
 from ilp_planner.spaces.objectives.node_sets import node_sets
 from ilp_planner.spaces.objectives.objective import OBJECTIVES, PRICE, Point

@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.paths import best_path
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Result, Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.certificate import plan_graph
 from tests.examples import examples
 from tests.tiny import CHAINS, least_time, make_problem, problems, random_profile, tight_problem

@@ -10,10 +10,10 @@ from hypothesis import assume, given
 import ilp_planner
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.arrays import INFINITE
 from ilp_planner.optimize.bounds.exact_stage import StageOptimum
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver, first_plan, rows_of_groups
 from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems

@@ -7,8 +7,8 @@ import pytest
 
 from ilp_planner.costs.profiles.table import RowKey
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import OperatorStage, Plan, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Settings
 from tests.mixed_cases import room_plan, room_problem
 from tests.tiny import make_problem, make_profile, make_row

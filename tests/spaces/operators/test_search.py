@@ -15,6 +15,7 @@ import ilp_planner
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import SolverError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.graph import StageGraph
@@ -24,7 +25,6 @@ from ilp_planner.optimize.solvers.base import GraphSolution, Limits, Task
 from ilp_planner.optimize.solvers.chain_dp import ChainDP
 from ilp_planner.optimize.solvers.cpsat import CpSat
 from ilp_planner.optimize.solvers.registry import HEURISTICS
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 from ilp_planner.spaces.operators.search import OperatorSearch
 from tests.every_space import check_consistent

@@ -16,6 +16,7 @@ from ilp_planner.costs.operators import Option
 from ilp_planner.costs.profiles.table import MIB, RowKey
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.faces.cli.values import idle_workers
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
 from ilp_planner.optimize.bounds.paths import best_path
 from ilp_planner.optimize.certificate import check_certificate
@@ -24,7 +25,6 @@ from ilp_planner.optimize.search.confirm import LastGraph
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.objectives.on_nodes import problem_on
 from ilp_planner.spaces.operators.build import stage_devices

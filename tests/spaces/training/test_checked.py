@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ilp_planner.base.errors import InfeasibleError, PlanError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
 from ilp_planner.spaces.runtimes.torchtitan import check_torchtitan
 from ilp_planner.spaces.training.deepspeed import DEEPSPEED

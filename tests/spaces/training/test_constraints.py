@@ -13,12 +13,12 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import DEGREES, constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.coverage import coverage_of
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.choices import values_of
 from ilp_planner.spaces.training.search.conflict import CHANGES
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS, RECOMPUTED

@@ -14,10 +14,10 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.settings.base import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.throughput import physical_bound

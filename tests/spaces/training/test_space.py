@@ -9,12 +9,12 @@ import pytest
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
 from ilp_planner.job.holdings import STATES, WEIGHTS
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.recomputations import FULL
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.specs.training import Recompute

@@ -13,7 +13,7 @@ ARITHMETIC = "arithmetic"  # what proves such bounds, and those of single parts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
 
 

@@ -11,7 +11,7 @@ from ilp_planner.spaces.training.enumerate.choices import CHOICES
 from ilp_planner.spaces.training.enumerate.rules import check_job
 
 if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.training import TrainingJob

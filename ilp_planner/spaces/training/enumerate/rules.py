@@ -14,8 +14,8 @@ from ilp_planner.specs.recipes import check_recipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.settings.rules import Broken
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.training import Settings, TrainingJob

@@ -37,7 +37,7 @@ from ilp_planner.specs.training import ORDERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
 
     Made = Callable[[Collection[str], int], Problem[MegatronCosts]]

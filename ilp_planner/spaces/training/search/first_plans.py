@@ -27,7 +27,7 @@ from ilp_planner.spaces.training.search.possible import likely_degrees, plainest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.spaces.training.enumerate.variants import Variant

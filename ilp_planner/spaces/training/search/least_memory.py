@@ -28,7 +28,7 @@ from ilp_planner.spaces.training.search.possible import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from ilp_planner.problem import Problem
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
 

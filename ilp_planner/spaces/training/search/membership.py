@@ -23,8 +23,8 @@ from ilp_planner.specs.training import ORDERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
 
 

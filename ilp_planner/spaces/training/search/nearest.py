@@ -26,8 +26,8 @@ from ilp_planner.spaces.training.search.possible import megatron_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.cluster import ClusterSpec

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.training.memory import Fits
     from ilp_planner.costs.training.times import ElementTime
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.job.memory import MemoryParts
     from ilp_planner.job.parts import Activations
-    from ilp_planner.problem import Problem
     from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.spaces.training.bounds.variant import LeastWork
     from ilp_planner.spaces.training.costs import MegatronCosts

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.problem import Problem
     from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import AnyPlan, GroupPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ilp_planner.base.numerics import NEVER
 from ilp_planner.faces.api.problem import problem
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.schedule.formulas import DIVIDED, schedule_of
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts

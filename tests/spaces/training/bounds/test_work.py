@@ -11,11 +11,11 @@ import ilp_planner
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.costs.profiles.analytic_layers import analytic_layers
 from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.spaces.throughput import least_flops
 from ilp_planner.spaces.training.bounds.work import sample_seconds

@@ -15,10 +15,10 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_argu
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Result, Status
 from ilp_planner.optimize.solve import solve
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model import ModelSpec

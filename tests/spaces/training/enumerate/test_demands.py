@@ -5,9 +5,9 @@ import pytest
 from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import NAMES, constraints_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
 from ilp_planner.optimize.solve import solve
-from ilp_planner.problem import Problem
 from ilp_planner.settings.table import SETTINGS
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
 from ilp_planner.spaces.training.enumerate.choices import with_beside

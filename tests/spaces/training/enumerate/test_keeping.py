@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.coverage import coverage_of
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.settings.kept import KeptStage, shape_of
 from ilp_planner.specs.training import ORDERS
 from tests.examples import examples, for_each

@@ -11,9 +11,9 @@ from ilp_planner.base.errors import PlannerError, UsageError
 from ilp_planner.costs.training.job import job_of_groups
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result, Status
 from ilp_planner.optimize.solve import solve
-from ilp_planner.problem import Problem
 from ilp_planner.settings.rules import check_packs
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.registry import RUNTIMES

@@ -13,8 +13,8 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.inputs.request import Request
-from ilp_planner.problem import Problem
 from ilp_planner.settings.rules import (
     Broken,
     check_context,

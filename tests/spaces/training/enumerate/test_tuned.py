@@ -8,9 +8,9 @@ import pytest
 from ilp_planner.base.errors import InfeasibleError, PlannerError, SpecError
 from ilp_planner.faces.api.problem import problem as named
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.settings.values import MOMENTS
 from ilp_planner.spaces.throughput import least_flops, model_flops
 from ilp_planner.spaces.training.search.possible import possible_parts

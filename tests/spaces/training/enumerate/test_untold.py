@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.untold import FIELDS, as_it_does, untold, with_fields
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.spaces.training.search import least_memory
 from ilp_planner.spaces.training.search.least_memory import fits, least_share
 from ilp_planner.spaces.training.search.possible import megatron_parts

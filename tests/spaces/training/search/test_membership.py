@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.plan import GroupPlan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.settings.kept import KeptStage
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
 from ilp_planner.spaces.training.enumerate.variants import Variant

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.search.preference import Grades, Preference, prefer_plain
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan, Replica
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.search import plainer
 from ilp_planner.spaces.training.search.parts import MegatronPart

@@ -16,13 +16,13 @@ from ilp_planner.base.errors import PlanError
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_check import judge_saved
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.heuristic import find_plan
 from ilp_planner.optimize.result import EVERY_PART, Status, Stop
 from ilp_planner.optimize.search.preference import prefer_plain
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.training import space as megatron_space
 from ilp_planner.spaces.training.bounds.variant import never_fits
 from ilp_planner.spaces.training.search import search as megatron_search

@@ -12,7 +12,7 @@ import pytest
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of, names_of
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.settings.base import (
     AS_ASKED,
     FIXED,

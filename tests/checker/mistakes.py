@@ -1,6 +1,6 @@
 """Seeded mistakes of the planner, and what the checker says of the claims that they make false.
 
-python -m tests.independent mistakes SPACE FIRST COUNT
+python -m tests.checker mistakes SPACE FIRST COUNT
 
 A mistake is a mutant of a function in `costs/`, `optimize/` or `spaces/` that a search of the space
 enters (`tests.mutants.mutations`). A fresh process has it in place of the function, plans small
@@ -40,7 +40,7 @@ def mistakes(space: str, first: int, count: int) -> Record:
     This process imports the planner, and plans nothing, so that no fork finds what another kept.
     """
     uncompiled()
-    import_module("tests.independent.claims")
+    import_module("tests.checker.claims")
     judge = _Process(_judge)
     every = judge.ask("entered", space)
     found: Counter[str] = Counter()
@@ -119,7 +119,7 @@ class _Process:
 
 def _plan(pipe: Any, module: Module, number: int, space: str, asked: list[Any]) -> None:
     """Send the file of every instance, as a mutant writes it."""
-    from tests.independent.claims import claim_of
+    from tests.checker.claims import claim_of
 
     quiet()
     bounded()
@@ -138,7 +138,7 @@ def _plan(pipe: Any, module: Module, number: int, space: str, asked: list[Any]) 
 
 def _judge(pipe: Any) -> None:
     """Answer questions, without a mistake."""
-    from tests.independent import claims
+    from tests.checker import claims
 
     os.setsid()
 
@@ -154,7 +154,7 @@ def _entered(space: str) -> list[tuple[str, int, Mutation]]:
     """Return the mutants of all functions that searches of a space enter: the module's path, the
     number, and what is changed."""
     from ilp_planner.optimize.solve import solve
-    from tests.independent.instances import Instance
+    from tests.checker.instances import Instance
 
     codes = set()
     package = f"{ROOT / 'ilp_planner'}/"

@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ilp_planner import checker
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.checker import checker
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.optimize.solve import solve
-from tests.independent.instances import Instance, Record
-from tests.test_checker import read
+from tests.checker.instances import Instance, Record
+from tests.checker.test_checker import read
 
 CLOSE = 2e-6  # relative: figures differ by rounding alone
 NOTHING = "no plan"

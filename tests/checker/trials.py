@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from ilp_planner import checker
+from ilp_planner.checker import checker
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.optimize.solve import solve
-from tests.independent.instances import Instance, Record
-from tests.test_checker import ANY, edited, mixed_prices, places, read
+from tests.checker.instances import Instance, Record
+from tests.checker.test_checker import ANY, edited, mixed_prices, places, read
 
 TRUE_TO = 1e-6  # relative
 CLAIMS = (1.0, 1.0001, 1.5, 4.0)  # times the optimum

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner import checker
-from ilp_planner.checker_costs import OF_MODEL, OF_PARTS, fields
+from ilp_planner.checker import checker
+from ilp_planner.checker.costs import OF_MODEL, OF_PARTS, fields
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.independent import (
@@ -30,12 +30,12 @@ from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window, 
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
+from tests.checker.test_checker import read
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
 from tests.planned_bytes import kept_bytes, rank_states
 from tests.random_problems import POOLED, SPARSE, hopper, of_layers
 from tests.runtime_cases import runtime_problem
-from tests.test_checker import read
 
 ASKED = {
     "megatron": {

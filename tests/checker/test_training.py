@@ -16,25 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner import checker
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.checker import checker
 from ilp_planner.costs.training import iteration
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result
 from ilp_planner.optimize.solve import solve
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.schedules import schedule_orders
 from ilp_planner.spaces.training.independent import training_proof, unproved
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import PACKED, Lengths
-from tests.examples import everything, examples
-from tests.megatron_cases import GIB, alone, every_plan, small_cluster
-from tests.random_plans import Drawer
-from tests.runtime_cases import MIXTURE, runtime_problem
-from tests.test_checker import (
+from tests.checker.test_checker import (
     PROOF,
     assert_judged_alike,
     assert_said_in_lines,
@@ -43,6 +39,10 @@ from tests.test_checker import (
     proved,
     read,
 )
+from tests.examples import everything, examples
+from tests.megatron_cases import GIB, alone, every_plan, small_cluster
+from tests.random_plans import Drawer
+from tests.runtime_cases import MIXTURE, runtime_problem
 
 Record = dict[str, Any]
 SEEDS = st.integers(0, 2**32 - 1)

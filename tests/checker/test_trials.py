@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ilp_planner import checker
+from ilp_planner.checker import checker
+from tests.checker.claims import REFUSED, TRUE, claim_of, outcome
+from tests.checker.instances import SPACES
+from tests.checker.trials import bounds, edits, file_of, with_plan
 from tests.examples import everything, often
-from tests.independent.claims import REFUSED, TRUE, claim_of, outcome
-from tests.independent.instances import SPACES
-from tests.independent.trials import bounds, edits, file_of, with_plan
 
 every_space = pytest.mark.parametrize("space", SPACES)
 # One engine makes the files of all training runtimes: those of Megatron-LM stand for them.
@@ -71,7 +71,7 @@ def test_a_claim_is_true_unless_its_file_says_otherwise(space: str) -> None:
 @every_space
 def test_no_mistake_makes_a_false_claim_that_is_not_noticed(space: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.independent", "mistakes", space, str(FIRST), "20"],
+        [sys.executable, "-m", "tests.checker", "mistakes", space, str(FIRST), "20"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "missed" not in json.loads(done.stdout)

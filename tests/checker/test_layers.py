@@ -17,14 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner import checker
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.checker import checker
 from ilp_planner.costs import layers as layer_costs
 from ilp_planner.costs.launch_floor import Calibration
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.plan_json import encode_plan
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds import boxes
 from ilp_planner.optimize.bounds.resource_prices import PricedGraph
 from ilp_planner.optimize.solve import solve
@@ -33,15 +34,11 @@ from ilp_planner.peers.metis.cluster import metis_cluster_spec
 from ilp_planner.peers.metis.costs import MetisCosts
 from ilp_planner.peers.metis.enumeration import metis_graphs
 from ilp_planner.peers.metis.formulas import MetisFormulas
-from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.spaces.groups.parts import GroupPart
 from tests import brute
-from tests.examples import examples
-from tests.metis_cases import synthetic_costs
-from tests.peers.metis.test_enumeration import cheapest as cheapest_path
-from tests.test_checker import (
+from tests.checker.test_checker import (
     HUGE,
     PROOF,
     always,
@@ -54,6 +51,9 @@ from tests.test_checker import (
     read,
     shifted,
 )
+from tests.examples import examples
+from tests.metis_cases import synthetic_costs
+from tests.peers.metis.test_enumeration import cheapest as cheapest_path
 
 Record = dict[str, Any]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -159,7 +159,7 @@ def test_more_prices_than_a_case_may_have_are_refused() -> None:
 # ---- another language ----------------------------------------------------------------------------
 
 
-AWK = Path(__file__).parent / "independent"
+AWK = Path(__file__).parent
 
 
 @pytest.mark.skipif(shutil.which("awk") is None, reason="there is no awk here")

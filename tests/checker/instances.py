@@ -9,12 +9,12 @@ from typing import Any
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.spaces.training.search.conflict import ConflictError
 from tests import megatron_cases, runtime_cases, tiny
+from tests.checker.test_checker import HUGE, proved
+from tests.checker.test_layers import drawn_problem, least_time
 from tests.megatron_cases import FEW, GIB, small_cluster
-from tests.test_checker import HUGE, proved
-from tests.test_checker_layers import drawn_problem, least_time
 
 Record = dict[str, Any]
 CLUSTERS = ((1, 2), (2, 1), (1, 2), (2, 2), (1, 4))  # nodes, devices of each

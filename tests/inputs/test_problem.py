@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
 from ilp_planner.costs.profiles.table import Profile, RowKey
-from ilp_planner.problem import Problem
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.spaces.operators.build import OperatorSpace, build_problem, stage_devices
 from tests.examples import examples
 from tests.tiny import make_cluster, make_model, make_profile, make_row

@@ -19,18 +19,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ilp_planner
-from ilp_planner import checker
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.checker import checker
 from ilp_planner.costs.models import NativeCosts
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.bounds import stages as stage_bounds
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.bounds.pipeline import Landscape
 from ilp_planner.optimize.solve import solve
 from ilp_planner.peers.aceso.costs import AcesoCosts
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.independent import independent_proof
 from tests import tiny
 from tests.examples import examples, for_each
@@ -549,12 +549,12 @@ def imports(path: Path) -> set[str]:
 
 def test_it_imports_the_standard_library_alone_and_one_command_imports_it() -> None:
     root = Path(ilp_planner.__file__).parent
-    for file in ("checker.py", "checker_costs.py"):
+    for file in ("checker/checker.py", "checker/costs.py"):
         own = {name.partition(".")[0] for name in imports(root / file)}
         assert own <= set(sys.stdlib_module_names)
     users = [
         str(path.relative_to(root))
         for path in root.rglob("*.py")
-        if imports(path) & {"ilp_planner.checker", "ilp_planner.checker_costs"}
+        if imports(path) & {"ilp_planner.checker.checker", "ilp_planner.checker.costs"}
     ]
     assert users == ["faces/cli/evaluate.py"]

@@ -2549,8 +2549,8 @@ def agree_settings(settings, forms, space):
 @cache
 def layer_costs():
     """Return the module with the costs of layers: the file beside this one."""
-    path = Path(__file__).with_name("checker_costs.py")
-    spec = spec_from_file_location("checker_costs", path) if path.is_file() else None
+    path = Path(__file__).with_name("costs.py")
+    spec = spec_from_file_location("costs_of_layers", path) if path.is_file() else None
     if spec is None or spec.loader is None:
         raise RefusedError(f"{path.name}: missing beside {Path(__file__).name}, expected for jobs")
     module = module_from_spec(spec)

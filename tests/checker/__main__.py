@@ -1,6 +1,6 @@
 """One slice of a trial as JSON, in a process that has imported nothing else.
 
-python -m tests.independent bounds|edits|mistakes SPACE FIRST COUNT
+python -m tests.checker bounds|edits|mistakes SPACE FIRST COUNT
 """
 
 import json
@@ -9,9 +9,9 @@ import sys
 from importlib import import_module
 
 MODULES = {
-    "bounds": "tests.independent.trials",
-    "edits": "tests.independent.trials",
-    "mistakes": "tests.independent.mistakes",
+    "bounds": "tests.checker.trials",
+    "edits": "tests.checker.trials",
+    "mistakes": "tests.checker.mistakes",
 }
 
 

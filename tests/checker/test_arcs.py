@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner import checker
+from ilp_planner.checker import checker
+from tests.checker.instances import Instance, Record
+from tests.checker.test_checker import HUGE, read
 from tests.examples import examples
-from tests.independent.instances import Instance, Record
-from tests.test_checker import HUGE, read
 
 HERE = Path(__file__).parent
 SEEDS = st.integers(0, 2**32 - 1)

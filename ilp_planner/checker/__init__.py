@@ -1,0 +1,1 @@
+"""A check of saved proofs that shares nothing with the planner, and imports nothing of it."""
