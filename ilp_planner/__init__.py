@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -78,48 +77,7 @@ _HOMES = {
     "specs.model_reader": ("read_model",),
     "specs.training": ("TrainingJob",),
 }
-# Names of the release before this one, which are imported from their own modules now.
-_FORMER = {
-    "analysis.analyze": ("Analysis",),
-    "optimize.certificate": ("CertificateCheck", "check_certificate"),
-    "base.errors": ("InfeasibleError", "OutputError", "SolverError"),
-    "evaluate": ("Evaluation", "Violation"),
-    "formats.megatron.arguments": ("job_of_arguments", "read_arguments"),
-    "formats.megatron.script": ("read_script",),
-    "peers.metis.source": ("ModelSizes",),
-    "plan": ("GroupPlan", "GroupStage", "Replica", "Strategy"),
-    "peers.aceso.source": ("read_aceso_profile",),
-    "peers.alpa.profile": ("read_alpa",),
-    "peers.amp.profile": ("read_amp",),
-    "costs.profiles.analytic": ("analytic_profile",),
-    "costs.profiles.analytic_layers": ("analytic_layers",),
-    "costs.profiles.layer_table": ("layer_profile",),
-    "costs.profiles.layers": ("LayerProfile",),
-    "costs.profiles.measurements": ("Measurements", "read_measurements", "write_measurements"),
-    "peers.metis.files": ("read_metis_profile",),
-    "costs.profiles.operator_table": ("operator_profile",),
-    "profiler.predict.collectives": ("CollectivePredictor",),
-    "profiler.predict.layers": ("LayerPredictor",),
-    "costs.profiles.table": ("Profile",),
-    "optimize.result": ("Stop",),
-    "spaces.operators.build": ("build_problem",),
-    "specs.decoder": ("Decoder", "as_decoder"),
-    "peers.metis.cluster": ("metis_cluster_spec", "read_metis_cluster"),
-    "specs.pipeline_layout": ("PipelineLayout", "read_layout"),
-    "specs.training": ("Kernels", "OptimizerSettings", "Recompute", "Settings"),
-}
-# What was said twice, for operators and for layers, and is one now.
-_RENAMED = {
-    "GroupEvaluation": "evaluate.Evaluation",
-    "GroupProblem": "inputs.problem.Problem",
-    "GroupResult": "optimize.result.Result",
-    "Stage": "plan.OperatorStage",
-    "evaluate_groups": "evaluate.evaluate",
-    "solve_groups": "optimize.solve.solve",
-}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_FORMER_PATHS = {name: f"{home}.{name}" for home, names in _FORMER.items() for name in names}
-_FORMER_PATHS |= _RENAMED
 
 __all__ = sorted([*_HOME_OF, "__version__"])
 
@@ -143,14 +101,6 @@ def __getattr__(name: str) -> object:
         value: object = version("ilp-planner")
     elif name in _HOME_OF:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    elif name in _FORMER_PATHS:
-        home, _, now = f"{__name__}.{_FORMER_PATHS[name]}".rpartition(".")
-        warnings.warn(
-            f"{__name__}.{name} goes with the next release: from {home} import {now}",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return getattr(importlib.import_module(home), now)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
