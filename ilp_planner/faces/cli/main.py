@@ -221,8 +221,7 @@ def _text_of(error: Any) -> str:
 def _in_other_words(error: Any) -> str:
     """Return what is said of an unknown option that another command has, or that is a word of a
     training system; empty: it is neither, or the command has no option for it."""
-    from ilp_planner.faces.cli.elsewhere import elsewhere, instead_of
-    from ilp_planner.faces.cli.foreign import own_option
+    from ilp_planner.faces.cli.unknown_option import elsewhere, instead_of, own_option
 
     word, command = error.option_name, getattr(error.ctx, "command", None)
     has = options_of(command)

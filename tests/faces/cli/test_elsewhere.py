@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ilp_planner.faces.cli.elsewhere import INSTEAD, elsewhere, instead_of
 from ilp_planner.faces.cli.main import COMMANDS, command_line, options_of
+from ilp_planner.faces.cli.unknown_option import INSTEAD, elsewhere, instead_of
 from ilp_planner.faces.sweeps.fields import find_field
 from ilp_planner.inputs.request import Request
 from tests.faces.cli.conftest import Done

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ilp_planner.faces.cli.foreign import OF_INPUTS, PARALLEL, own_option, systems
 from ilp_planner.faces.cli.help import with_values
 from ilp_planner.faces.cli.main import RENAMED, command_line
+from ilp_planner.faces.cli.unknown_option import OF_INPUTS, PARALLEL, own_option, systems
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.settings.base import Setting
 from ilp_planner.settings.domains import CLOSED, SWITCH

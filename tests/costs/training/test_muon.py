@@ -10,15 +10,7 @@ from hypothesis import given
 
 from ilp_planner.costs.profiles.work import kernel_time, rates_of
 from ilp_planner.costs.training.iteration import SYNC, iteration_terms
-from ilp_planner.costs.training.muon import muon_steps
-from ilp_planner.job.decoder import (
-    embedding_module,
-    final_norm_module,
-    layer_module,
-    output_module,
-    prediction_module,
-)
-from ilp_planner.job.matrices import (
+from ilp_planner.costs.training.muon import (
     GATHERED,
     OF_ITERATION,
     OF_SHARD,
@@ -26,7 +18,15 @@ from ilp_planner.job.matrices import (
     Build,
     Matrix,
     matrices,
+    muon_steps,
     step_of,
+)
+from ilp_planner.job.decoder import (
+    embedding_module,
+    final_norm_module,
+    layer_module,
+    output_module,
+    prediction_module,
 )
 from ilp_planner.job.memory import memory_parts
 from ilp_planner.job.states import trained_weights
