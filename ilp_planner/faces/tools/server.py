@@ -11,8 +11,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from ilp_planner.faces.tools.call import call
-from ilp_planner.faces.tools.table import TOOLS, input_schema, output_schema
+from ilp_planner.faces.tools.table import TOOLS, call, input_schema, output_schema
 
 INSTRUCTIONS = (
     "Plans of distributed training with proofs. A path is of this machine, from the folder where "

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from ilp_planner.faces.schemas import schema
-from ilp_planner.faces.tools import call as calls
-from ilp_planner.faces.tools.call import Answer, call
+from ilp_planner.faces.tools import table as calls
+from ilp_planner.faces.tools.table import Answer, call
 
 
 def called(name: str, given: dict[str, object], most: float = 60.0) -> Answer:
