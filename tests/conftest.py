@@ -7,6 +7,7 @@ them.
 
 import gc
 import os
+from collections import Counter
 from pathlib import Path
 
 # Before torch and NumPy are imported: pytest's workers share the cores, and threads of several
@@ -67,6 +68,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (
         collection_path in LEFT_OUT and config.option.markexpr == "not slow" and not asked
     ) or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Call cases slow beyond the first n of a test that is marked `few(n)`."""
+    cases = Counter[str]()
+    for item in items:
+        mark = item.get_closest_marker("few")
+        if mark is not None and item.get_closest_marker("slow") is None:
+            name = item.nodeid.partition("[")[0]
+            cases[name] += 1
+            if cases[name] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 class Held:

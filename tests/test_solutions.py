@@ -51,6 +51,7 @@ def test_there_is_a_solution_of_every_case() -> None:
     assert len(KEPT) == len(CASES) - 1  # a plan of 1024 layers is a large file
 
 
+@pytest.mark.few(2)
 @needs_data
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: case.name)
 def test_a_solution_is_of_its_case_and_proved(case: Case) -> None:
@@ -78,6 +79,7 @@ def check_case(case: Case, found: Judgement) -> None:
     assert found.evaluation.iteration_time == pytest.approx(found.saved.claim.objective, rel=1e-9)
 
 
+@pytest.mark.few(2)
 @needs_data
 @pytest.mark.parametrize(
     "file",

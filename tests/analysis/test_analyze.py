@@ -56,6 +56,7 @@ def small() -> Analysis:
     return analyze(make_job(), name="small", limit=2.0**30, device="toy")
 
 
+@pytest.mark.slow
 def test_stages_with_equal_content_are_one_tree(small: Analysis) -> None:
     assert [stage.pp_ranks for stage in small.stages] == [(0,), (1, 2), (3,)]
     assert small.stages[0].layers == ((0, 1),)

@@ -67,6 +67,7 @@ def test_precisions_are_those_of_the_gpu() -> None:
     assert found == {"A": [16], "H": [16, 8], "B": [16, 8, 4]}
 
 
+@pytest.mark.slow
 @for_each("model", thinned((path.stem for path in library_files("models")), 4))
 def test_a_listed_precision_of_a_gpu_is_one_that_a_problem_has(model: str) -> None:
     """Models of the library, on a GPU of each generation, in all precisions."""
@@ -96,6 +97,7 @@ def _is_built(model: str, name: str, space: str, precision: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @for_each("model", (*MODELS, "deepseek-v3.2", "glm5", "glm5.2"))
 def test_the_next_command_has_room_for_the_states(model: str) -> None:
     spec = find_model(model)

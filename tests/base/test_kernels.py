@@ -219,6 +219,7 @@ def taken(module: ModuleType) -> tuple[int, int]:
     return found, sum(module.total.stats.cache_hits.values())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("part", "old", "new", "result"),
     [

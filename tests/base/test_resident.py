@@ -80,6 +80,7 @@ def test_no_limit() -> None:
         replace(Limits(), memory=0)
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_search_counts_as_old(unfreezing: None) -> None:
     """The next look at young objects is none at all of it, and nothing is kept for ever."""
     with uncollected():

@@ -51,6 +51,7 @@ def out_of_memory() -> None:
     raise MemoryError
 
 
+@pytest.mark.slow
 @for_each("act", [lambda: None, killed, frozen, failing, out_of_memory, lambda: os._exit(0)])
 @for_each("count", [1, 2, 3])
 def test_every_question_has_its_answer_in_order(act: Callable[[], object], count: int) -> None:

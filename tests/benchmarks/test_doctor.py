@@ -14,6 +14,7 @@ from tests.examples import thinned
 CASES = {made.name: made for made in (*MADE, *WELL)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", list(thinned(list(CASES), 3)))
 def test_the_injected_cause_is_named_first(tmp_path: Path, name: str) -> None:
     made = CASES[name]
@@ -27,6 +28,7 @@ def test_every_cause_is_injected() -> None:
     assert len(MADE) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["straggler", "clocks by timers", "slow link by timers"])
 def test_seconds_of_causes_are_near_what_was_injected(tmp_path: Path, name: str) -> None:
     """The cause explains most of what its run takes longer than one without the fault."""

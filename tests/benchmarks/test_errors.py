@@ -59,6 +59,7 @@ def test_a_quantile_counts_one_more_run() -> None:
     assert quantile([3.0]) == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="no runs in ../shared/data/measured")
 def test_runs_have_the_features_of_jobs() -> None:
     runs = every_run()

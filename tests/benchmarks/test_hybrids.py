@@ -30,6 +30,7 @@ BEYOND = {  # group -> its error with the rate of scans that the other model's r
 }
 
 
+@pytest.mark.slow
 def test_newest_rows_are_within_what_is_asked_but_for_those_of_the_manual():
     each = {run.group: error for run, _, error in hybrids.left_out()}
     assert len(each) == 13

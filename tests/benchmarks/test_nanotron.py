@@ -71,6 +71,7 @@ def test_regret_is_of_the_plan_that_is_predicted_fastest():
     assert choice(Judged(few, (3, 4, 5, 2, 1))).holds
 
 
+@pytest.mark.slow
 @given
 def test_a_short_list_has_the_plan_that_is_predicted_fastest():
     of = panels(runs())["3B", 8]
@@ -111,6 +112,7 @@ def test_the_chosen_plan_is_near_the_best_on_256_gpus(panel):
     assert machine != base_of(judged.runs[0])
 
 
+@pytest.mark.slow
 @given
 def test_a_fit_brings_the_runs_that_it_saw_nearer():
     few = [run for run in near(runs()) if run.gpus == 128][::4]

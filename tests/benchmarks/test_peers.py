@@ -140,6 +140,7 @@ def test_plans_cost_what_sailor_says(
     assert abs(found - expected) <= (plan.micro_batches - 1) * sent * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @published
 def test_a_small_cluster_is_planned(problem: Problem[Any]) -> None:
     from ilp_planner.optimize.solve import solve

@@ -17,6 +17,7 @@ def test_layers_of_metis():
         assert scores["ours"]["mape"] < 0.12, protocol
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not prediction.ACESO.is_dir(), reason="no profiles in ../shared/data/aceso")
 def test_operators_of_a_gpt():
     series = list(prediction.aceso_rows(("gpt_1_3B",)))[::8]
@@ -29,6 +30,7 @@ def test_operators_of_a_gpt():
     assert one["ours"]["median"] < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not prediction.ALPA.is_file(), reason="no database in ../shared/data/alpa")
 def test_matrix_products():
     for protocol, part in prediction.products().items():

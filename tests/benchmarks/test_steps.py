@@ -27,6 +27,7 @@ def dense() -> list[Run]:
     return [one for one in machine_fit.runs() if one.job.model.experts is None]
 
 
+@pytest.mark.slow
 def test_rows_that_say_nothing_are_counted_and_all_others_become_jobs():
     why = [left_out(row) for row in rows()]
     assert len(stated()) == why.count("") == 439

@@ -30,6 +30,7 @@ def test_panels_have_different_plans_of_one_job() -> None:
             assert len({(job.global_batch, job.world) for job in jobs}) == 1, name
 
 
+@pytest.mark.slow
 @given
 def test_a_replay_ends_at_the_best() -> None:
     panel = panels()["MosaicML mpt-3b, A100-40GB, bf16"]

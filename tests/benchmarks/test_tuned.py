@@ -5,6 +5,7 @@ import pytest
 from tests.benchmarks import published, tuned
 
 
+@pytest.mark.slow
 def test_peaks_of_transformers_are_within_one_percent():
     steps = tuned.steps()
     assert len(steps) == 17
@@ -12,6 +13,7 @@ def test_peaks_of_transformers_are_within_one_percent():
         assert step.predicted_peak == pytest.approx(step.peak, rel=0.01), step.name
 
 
+@pytest.mark.slow
 def test_steps_are_within_an_eighth():
     """But for Adam in 8 bits, whose program waits for each tensor: that is not counted."""
     steps = [step for step in tuned.steps() if not step.name.endswith("Adam in 8 bits")]
@@ -20,6 +22,7 @@ def test_steps_are_within_an_eighth():
         assert step.predicted == pytest.approx(step.seconds, rel=0.125), step.name
 
 
+@pytest.mark.slow
 def test_steps_of_other_models_tell_the_time_of_the_host():
     """Within 20 %, where kernels alone took up to 73 % less."""
     late = [step for step in tuned.steps() if step.unseen is not None]

@@ -115,7 +115,7 @@ def close(found: Any, expected: Any) -> bool:
 
 
 @given(SEEDS)
-@examples(15, more=20)
+@examples(8, more=38)
 def test_seconds_of_ranks_are_those_of_the_planner(seed: int) -> None:
     problem = drawn_problem(seed, several=seed % 2 > 0)
     assert uncounted(problem) == ""
@@ -138,7 +138,7 @@ def test_seconds_of_ranks_are_those_of_the_planner(seed: int) -> None:
 
 
 @given(SEEDS)
-@examples(15, more=20)
+@examples(8, more=38)
 def test_bytes_of_ranks_are_those_of_the_planner(seed: int) -> None:
     problem = drawn_problem(seed)
     for _, part, own in parts_of(problem, seed):
@@ -189,6 +189,7 @@ def test_what_a_runtime_makes_of_degrees_is_what_the_checker_makes(seed: int) ->
             checker.opened(read(training_proof(problem, 1.0)))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("space", "name"), [*RULES, *(("megatron", name) for name in checker.IDLE)]
 )

@@ -101,7 +101,7 @@ def record_of(
 
 
 @given(DRAWN, st.sampled_from((1.0, 1.05, 1.5, 4.0)))
-@examples(12, more=200)
+@examples(3, more=800)
 def test_no_bound_is_above_a_plan(seed: int, claim: float) -> None:
     problem, result = solved(seed)
     found = record_of(problem, result, claim)
@@ -117,6 +117,7 @@ def test_no_bound_is_above_a_plan(seed: int, claim: float) -> None:
             assert bound <= evaluation.iteration_time
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_bound_is_above_the_optimum_of_enumeration(seed: int) -> None:
     drawn = random.Random(seed)
@@ -164,7 +165,7 @@ def judged_alike(problem: Problem[Any], plan: Any, bound: float) -> bool:
 
 
 @given(DRAWN)
-@examples(12, more=200)
+@examples(3, more=800)
 def test_plans_are_judged_alike(seed: int) -> None:
     problem, result = solved(seed)
     if result.plan is None:
@@ -260,7 +261,7 @@ def made_job(drawn: random.Random) -> Any:
 
 
 @given(SEEDS)
-@examples(15, more=500)
+@examples(6, more=1250)
 def test_no_bound_of_1f1b_is_above_the_best_cut_of_drawn_figures(seed: int) -> None:
     """Of layers of two kinds as well, which may take very different times."""
     for drawn in (random.Random(f"{seed} {number}") for number in range(20)):
@@ -356,7 +357,7 @@ MISTAKES = (
 
 
 @given(DRAWN)
-@examples(10, more=200)
+@examples(3, more=667)
 def test_false_claims_of_a_planner_with_a_mistake_are_noticed(seed: int) -> None:
     place, name, wrong = random.Random(seed).choice(MISTAKES)
     problem, true = drawn_problem(seed), solved(seed)[1]
@@ -438,7 +439,7 @@ def test_a_plan_with_settings_that_are_not_computed_is_not_judged_without_a_word
 
 
 @given(SEEDS)
-@examples(60, more=1000)
+@examples(3, more=20000)
 def test_no_edit_of_the_set_proves_more_without_a_word(seed: int) -> None:
     record, optimum, _ = small(seed)
     drawn = random.Random(seed)
@@ -470,7 +471,7 @@ def test_no_degrees_can_be_left_out(seed: int) -> None:
 
 
 @given(SEEDS)
-@examples(60, more=1000)
+@examples(3, more=20000)
 def test_an_edited_plan_is_legal_only_if_the_judge_says_so(seed: int) -> None:
     record, _, problem = small(seed)
     found = edited(record, random.Random(seed), ("plan", "stages"))
@@ -509,6 +510,7 @@ NOT_OF_THE_SET = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("path", NOT_OF_THE_SET)
 def test_a_plan_with_settings_that_are_not_checked_is_none_of_the_set(
     path: tuple[str, ...],

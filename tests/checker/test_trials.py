@@ -31,6 +31,7 @@ def seeds(few: int, many: int) -> int:
     return many if everything() else few
 
 
+@pytest.mark.few(3)
 @every_space
 def test_no_bound_of_an_instance_is_above_the_optimum_of_enumeration(space: str) -> None:
     found = bounds(space, FIRST, seeds(4, 60))
@@ -43,6 +44,7 @@ def test_no_bound_is_above_the_optimum_where_one_was(space: str, seed: int) -> N
     assert not bounds(space, seed, 1)["above"]
 
 
+@pytest.mark.few(3)
 @most_spaces
 def test_no_edit_proves_more_without_a_word_or_ends_in_a_traceback(space: str) -> None:
     found = edits(space, FIRST, seeds(20, 1_000), bases=seeds(1, 8))
@@ -51,6 +53,7 @@ def test_no_edit_proves_more_without_a_word_or_ends_in_a_traceback(space: str) -
     assert found["edits"] == seeds(20, 1_000)
 
 
+@pytest.mark.few(3)
 @every_space
 def test_a_claim_is_true_unless_its_file_says_otherwise(space: str) -> None:
     """So that counts of mistakes count what is false."""
@@ -96,6 +99,7 @@ BAD: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
 )
 
 
+@pytest.mark.few(3)
 @most_spaces
 def test_what_is_wrong_in_a_file_is_said_in_one_line(
     space: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -49,6 +49,7 @@ def test_missing_degrees_are_predicted() -> None:
         np.testing.assert_array_equal(profile.time[known], row)
 
 
+@pytest.mark.slow
 def test_degrees_that_do_not_divide_the_model_or_fit_no_node() -> None:
     six = completed_layers(layer_table(), cluster=CLUSTER, ask=replace(ASK, parts=6))
     assert six.degrees("A100") == (1, 2)

@@ -136,6 +136,7 @@ def reached(start: TrainingJob, changes: int) -> set[TrainingJob]:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=str)
 @examples(4, more=8)
 @given(case=jobs())

@@ -69,6 +69,7 @@ def test_a_plan_of_another_time_is_told_and_its_proof_holds() -> None:
     assert found.certificate.holds
 
 
+@pytest.mark.slow
 @for_each("file", [file for file in FILES if file.stem not in ("megatron-v2", OTHER_TIME)])
 def test_a_file_from_before_holds(file: Path) -> None:
     """Its plan, its times and its proof."""

@@ -205,6 +205,7 @@ def edited(data: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
     return changed
 
 
+@pytest.mark.slow
 @for_each("name", SHELF)
 def test_every_key_is_judged_or_free(name: str) -> None:
     for place, value in places(book(name).data):
@@ -218,6 +219,7 @@ def test_a_plan_of_the_shelf_holds(name: str) -> None:
     assert found.holds, found.fault
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SHELF)
 def test_an_edit_is_refused_or_of_what_is_free(name: str) -> None:
     problem, data = book(name)
@@ -254,6 +256,7 @@ def holds(problem: Problem[Any], data: dict[str, Any]) -> bool:
         return False
 
 
+@pytest.mark.slow
 @for_each("name", SHELF)
 def test_what_is_free_changes_no_verdict(name: str) -> None:
     """A list of what is not covered has nothing that is; but for texts that cannot be others."""

@@ -92,6 +92,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", sorted({*MODELS} - REFUSED))
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_what_is_written_is_read_back_as_the_same_job(

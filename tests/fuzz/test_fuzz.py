@@ -11,6 +11,7 @@ INPUTS = 25  # of each reader
 KEPT = sorted((Path(__file__).parent / "inputs").iterdir())
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("name", READERS)
 def test_hostile_inputs_are_read_or_refused(name: str) -> None:
     first = list(READERS).index(name)

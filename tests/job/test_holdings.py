@@ -110,6 +110,7 @@ def test_ranks_hold_what_their_memory_holds(job: TrainingJob) -> None:
     check_memory(job)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("sharding", SHARDINGS)
 @pytest.mark.parametrize("tuned", TUNINGS)
 def test_ranks_hold_what_is_trained_with_states_and_the_rest_without(

@@ -34,6 +34,7 @@ MEASURED = pytest.mark.skipif(not study.DATA.exists(), reason="no ../shared/data
 # ---- measured -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @MEASURED
 def test_analysis_tool_runs():
     """Four peaks of a 7B GPT on H800: each within one per cent."""

@@ -173,6 +173,7 @@ def test_the_modules_that_are_tried_are_there() -> None:
     assert [module.path for module in found if module.whole] == list(JUDGE)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("path", sorted({one.module for one in reasons()}))
 def test_what_is_listed_as_equivalent_is_a_mutant(path: str) -> None:
     (module,) = (module for module in modules() if module.path == path)

@@ -28,6 +28,7 @@ some_spaces = pytest.mark.parametrize(
 every_heuristic = pytest.mark.parametrize("solver", often(HEURISTICS, "anneal"))
 
 
+@pytest.mark.few(2)
 @every_heuristic
 @every_space
 def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, space: str) -> None:
@@ -62,6 +63,7 @@ def test_alone_it_has_no_portfolio(
     check_consistent(problem, found, best.objective)
 
 
+@pytest.mark.few(1)
 @every_heuristic
 @some_spaces
 def test_a_seed_gives_the_same_plan(solver: str, space: str) -> None:

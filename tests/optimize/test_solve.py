@@ -24,6 +24,7 @@ def test_a_proved_optimum(space: str) -> None:
     check_consistent(problem, result, result.objective)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("solver", ["dp", "cp-sat", "milp"])
 @every_space
 def test_other_solvers_prove_the_same(space: str, solver: str) -> None:
@@ -33,6 +34,7 @@ def test_other_solvers_prove_the_same(space: str, solver: str) -> None:
     assert result.objective == pytest.approx(result_in(space).objective, rel=1e-6)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "milp"])
 @every_space
 def test_a_search_may_have_all_the_time(space: str, solver: str) -> None:
@@ -53,6 +55,7 @@ def test_without_time_there_is_a_bound(space: str, solver: str) -> None:
     check_consistent(problem, result, result_in(space).objective)
 
 
+@pytest.mark.few(4)
 @every_space
 def test_at_the_time_limit_nothing_is_lost(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is looked at so often before the time is up."""
@@ -68,6 +71,7 @@ def test_at_the_time_limit_nothing_is_lost(space: str, monkeypatch: pytest.Monke
         assert (result.stopped_by is Stop.PROOF) == (result.status is Status.OPTIMAL)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("calls", [1, 2, 3, 5, 8])
 @every_space
 def test_an_interrupt_gives_the_best_plan_so_far(space: str, calls: int) -> None:
@@ -102,6 +106,7 @@ def test_an_interrupt_at_the_first_plan_keeps_it(space: str) -> None:
     check_consistent(problem, result, result_in(space).objective)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("gap", [0.05, pytest.param(0.3, marks=pytest.mark.slow), 0.9])
 @every_space
 def test_with_a_gap_the_plan_is_within_it(space: str, gap: float) -> None:
@@ -113,6 +118,7 @@ def test_with_a_gap_the_plan_is_within_it(space: str, gap: float) -> None:
     assert result.stopped_by is (Stop.GAP if result.gap > 0 else Stop.PROOF)
 
 
+@pytest.mark.few(2)
 @every_space
 def test_progress_only_improves_and_never_crosses(space: str) -> None:
     seen: list[tuple[float, float]] = []

@@ -178,6 +178,7 @@ def test_memory_for_weight_gradients_is_held_longer() -> None:
     assert peak_micro_batches(orders).tolist() == [2, 2]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "ranks", "virtual"), [("1f1b", 150, 1), ("interleaved-zb", 10, 16), ("zb-v", 70, 2)]
 )

@@ -101,6 +101,7 @@ def any_plan(problem: Problem, rng: random.Random) -> GroupPlan:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("links", often(["flat", "one", "pairs", "matrix"], "one", "matrix"))
 @examples(5, more=8)
 @given(seed=SEEDS)

@@ -13,9 +13,11 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.schedule.batches import Batches, possible_counts
 from ilp_planner.spaces.layers import micro_batch_counts
 from tests.brute import random_problem
+from tests.examples import examples
 
 
 @given(batch=st.integers(1, 400), sizes=st.lists(st.integers(1, 500), max_size=5))
+@examples(3, more=67)
 def test_counts_of_sizes(batch: int, sizes: list[int]) -> None:
     counts, notes = micro_batch_counts(batch, sizes, short=True)
     assert set(counts) <= set(possible_counts(batch))

@@ -56,6 +56,7 @@ def test_nothing_depends_on_the_number_of_processes(name: str, workers: int) -> 
     assert said({**PROBLEMS, **DRAWN}[name](), workers) == alone
 
 
+@pytest.mark.slow
 @for_each("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_lost_processes_change_nothing(end: signal.Signals) -> None:
     name, answer, lost = "groups", part_team.answer, 0

@@ -39,6 +39,7 @@ def fitted(found: Calibration) -> dict[str, float]:
     return {constant.name: constant.value for constant in found.constants if not constant.why}
 
 
+@pytest.mark.slow
 def test_a_machine_is_found_again() -> None:
     found = ours()
     for judged in found.runs:
@@ -62,6 +63,7 @@ def test_runs_by_the_defaults_give_the_defaults() -> None:
     assert found.machine.error == pytest.approx(0.0, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "names"),
     [
@@ -121,6 +123,7 @@ def test_equal_jobs_are_one_run_as_evidence() -> None:
     assert all(judged.alone is None for judged in found.runs)
 
 
+@pytest.mark.slow
 def test_what_is_left_out_has_no_say() -> None:
     """A run's error is that of constants fitted from the start without it."""
     runs = runs_on(OURS)[:5]

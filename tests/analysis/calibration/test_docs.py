@@ -33,6 +33,7 @@ def printed(
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_transcript_is_what_the_command_prints(printed: str) -> None:
     shown = block("console").partition("\n")[2]
     assert [line.split() for line in shown.splitlines() if line] == [

@@ -126,7 +126,7 @@ def check_offer(job: TrainingJob, site: Site, change: Change) -> None:
 
 
 @given(jobs(), st.sampled_from([0.55, 0.8, 0.94, 0.96, 1.04, 1.06]))
-@examples(4, deadline=None)
+@examples(1, more=16, deadline=None)
 def test_what_is_offered_fits_and_keeps_the_rules(job: TrainingJob, share: float) -> None:
     assume(all(stage.layers or stage.embedding or stage.loss for stage in job.stages))
     job = placed(job)
@@ -162,6 +162,7 @@ MIXTURE = placed(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "share"),
     [
@@ -253,6 +254,7 @@ def single_changes(job: TrainingJob) -> Iterator[dict[str, tuple[str, ...]]]:
         yield {"--num-virtual-stages-per-pipeline-rank": (str(virtual),)}
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for count in (1, 3):
@@ -275,6 +277,7 @@ def test_a_pair_that_is_no_faster_than_a_part_of_it_is_not_offered() -> None:
         assert pair.judged.seconds < min(parts, default=math.inf)
 
 
+@pytest.mark.slow
 def test_gradients_of_the_output_need_not_wait() -> None:
     """Without `--defer-embedding-wgrad-compute` the inputs of these products are not kept."""
     kernels = replace(SHARDED.kernels, deferred_output=True)
@@ -286,6 +289,7 @@ def test_gradients_of_the_output_need_not_wait() -> None:
     assert not change.words.add
 
 
+@pytest.mark.slow
 def test_more_gpus_are_the_fewest() -> None:
     """With sharded states and nothing else changed, one number of replicas after the other."""
     job, share = llama_job(micro_batch=1, global_batch=64), 0.95
@@ -300,6 +304,7 @@ def test_more_gpus_are_the_fewest() -> None:
             assert needs_of(other, site.of(other.world)).fits == (dp == least.dp)
 
 
+@pytest.mark.slow
 def test_settings_are_all_free_where_no_pair_fits() -> None:
     """A smaller micro-batch and tensor parallelism are not enough without recomputation."""
     share = 0.046
@@ -312,6 +317,7 @@ def test_settings_are_all_free_where_no_pair_fits() -> None:
     assert found.free.bound <= found.free.change.judged.seconds
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_the_memory_that_is_named_is_enough() -> None:
     job = llama_job(global_batch=8)
     found = fitted(job, 0.02, 0.3)

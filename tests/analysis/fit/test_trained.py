@@ -40,6 +40,7 @@ def judge_of(name: str, gpus: str) -> Judge:
     return Judge(site, replace(spec, architecture=model), job, MegatronSpace())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "gpus"), CASES)
 def test_a_plan_trains_what_is_said_to_fit(name: str, gpus: str) -> None:
     judge = judge_of(name, gpus)

@@ -302,6 +302,7 @@ RESIZED = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", RESIZED)
 def test_a_machine_keeps_what_its_other_devices_hold(name: str, tmp_path: Path) -> None:
     """Nodes of a size of which there are fewer than before are those of one that is new."""

@@ -47,6 +47,7 @@ def listed(plain: float = 0.0) -> Result:
     return ilp.solve(problem(), prefer_plain=plain, seconds=SECONDS, shortlist=3)
 
 
+@pytest.mark.slow
 def test_the_first_plan_is_that_of_the_solve() -> None:
     for plain in thinned((0.0, 0.02), 2):
         result, alone = listed(plain), ilp.solve(problem(), prefer_plain=plain, seconds=SECONDS)
@@ -57,6 +58,7 @@ def test_the_first_plan_is_that_of_the_solve() -> None:
         assert result.shortlist.plans[0].wins == ()
 
 
+@pytest.mark.slow
 def test_plans_are_legal_and_take_what_is_said() -> None:
     result = listed()
     assert result.shortlist is not None

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,7 @@ def test_it_ends_and_tries_nothing_twice(
     assert ended(seed, count, most, factor, refused) >= 0
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_best() -> None:
     """The machines that bounds are asked of are a sample of those that the runs allow, so that a
     proof may miss some: seldom, of problems that differ in all."""

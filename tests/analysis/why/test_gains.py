@@ -132,7 +132,7 @@ def test_a_proved_range_contains_the_real_gain(request: Request, calls: int, gap
     check_all(request, calls, gap)
 
 
-@examples(1)
+@examples(1, more=4)
 @given(CONSTRAINED, st.integers(1, 2000), st.sampled_from((0.0, 0.1)))
 def test_so_it_does_of_constraints(request: Request, calls: int, gap: float) -> None:
     check_all(request, calls, gap)

@@ -254,7 +254,7 @@ def test_degrees_that_do_not_divide_are_left_out_and_named():
     assert found.notes[1:] == ("tp 4: does not divide gpt, left out",)
 
 
-@examples(15)
+@examples(3, more=20)
 @given(
     family=st.sampled_from(list(MODELS)),
     samples=st.lists(st.integers(1, 64), max_size=4),
@@ -330,6 +330,7 @@ def measurements():
     return sorted(SAMPLES.glob("DeviceType.A100_*.json"))
 
 
+@pytest.mark.slow
 def test_large_models_on_three_types_have_rows_for_every_degree():
     cluster = read_cluster(ROOT / "clusters" / "mixed-h100-a100-v100.toml")
     for name in ("gpt3-13b", "t5-22b", "wide-resnet-13b"):

@@ -73,7 +73,7 @@ def same(a, b):
             assert one == other or (one != one and other != other), (name, one, other)
 
 
-@examples(15)
+@examples(7, more=9)
 @given(given_rows=st.lists(rows(), max_size=6))
 def test_what_is_written_is_read_back(tmp_path_factory, given_rows):
     path = tmp_path_factory.mktemp("table") / "profile.csv"
@@ -300,6 +300,7 @@ def test_nothing_but_a_profile_error(tmp_path_factory, noise, begin, length):
     assert "\n" not in problem_of(path)
 
 
+@pytest.mark.slow
 @for_each("record", Record)
 def test_every_kind_of_row_says_what_it_needs(record):
     row = {"record": record, **dict.fromkeys((*KEYS[record], *VALUES[record]), 1)}

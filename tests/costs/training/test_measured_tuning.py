@@ -21,6 +21,7 @@ ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", often(["megatron", "torchtitan"], "torchtitan"))
 def test_what_is_not_trained_takes_less(space):
     def seconds(**tuning):

@@ -111,6 +111,7 @@ def test_routers_and_compressed_products_are_whole() -> None:
 # ---- states --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama3.2-1b", "qwen3-8b", "gpt3-1.3b"])
 def test_states_are_those_of_pytorch(name: str) -> None:
     """Of `torch.optim.Muon` and `AdamW` beside it, of parameters of such shapes with one step of

@@ -207,6 +207,7 @@ def test_nonsense_is_refused(keywords, expected) -> None:
         ilp.problem("gpt3-1.3b", **keywords)
 
 
+@pytest.mark.slow
 def test_a_number_may_be_a_text(files: tuple[Path, Path]) -> None:
     """Of all verbs, as of problems."""
     result = ilp.solve(ilp.problem(*files, global_batch="8"), limits=LIMITS, top="2")
@@ -358,6 +359,7 @@ def test_a_notebook_prints_tables_and_lines_in_one_text(monkeypatch: pytest.Monk
 RUN = {"tokens": "20B", "days": 2, "gpus": "A100-80GB", "max_gpus": 16, "global_batch": 64}
 
 
+@pytest.mark.slow
 def test_size(capsys: pytest.CaptureFixture[str]) -> None:
     """The same as the command; a price is that of a GPU and hour."""
     import json

@@ -50,6 +50,7 @@ def value_of(done: Done) -> dict[str, Any]:
 # ---- what a user gets ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_options_of_a_job(ilp_plan: Command) -> None:
     done = ilp_plan("analyze", *JOB, "--global-batch-size", "64", "--memory-limit", "32GiB")
     assert done.code == 0

@@ -37,6 +37,7 @@ def runs(folder: Path) -> Path:
     return table(folder, *rows)
 
 
+@pytest.mark.slow
 def test_a_cluster_file_with_its_machine(ilp_plan: Command, runs: Path) -> None:
     done = ilp_plan(*BASE, "--output", "ours.toml")
     assert done.code == 0, done.err
@@ -59,6 +60,7 @@ def test_a_calibrated_cluster_gets_the_same_machine_again(ilp_plan: Command, run
     assert Path("same.toml").read_text() == Path("ours.toml").read_text()
 
 
+@pytest.mark.few(1)
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("named", ["--gpus", "--cluster"])
 def test_so_many_gpus_become_a_cluster_file(ilp_plan: Command, named: str) -> None:

@@ -87,6 +87,7 @@ CASES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("case", CASES)
 def test_a_script_without_a_launch_is_refused(ilp_plan: Command, folder: Path, case: str) -> None:
     """In one line, after what the script itself printed, and nothing is written."""

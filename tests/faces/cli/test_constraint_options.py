@@ -106,6 +106,7 @@ def test_every_objective_of_the_help_is_one() -> None:
     assert {objective_named(word).name for word in ("time", "price")} == {"time", "price"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", [name for name, known in CHOICES.items() if known == SWITCH])
 def test_a_solve_takes_both(ilp_plan: Callable[..., Done], name: str) -> None:
     titan = name in ("compile", "qlora")

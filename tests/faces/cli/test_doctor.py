@@ -48,6 +48,7 @@ def even(seconds: float, count: int = 100) -> list[float]:
     return list(seconds * np.exp(noise))
 
 
+@pytest.mark.slow
 def test_a_run_as_predicted(ilp_plan: Command, folder: Path, predicted: float) -> None:
     (folder / "a.log").write_text(log(even(predicted)))
     done = ilp_plan("doctor", "a.log", *JOB, "--time-limit", "20")
@@ -174,6 +175,7 @@ def test_logs_of_other_jobs(ilp_plan: Command, folder: Path) -> None:
     assert "PFLOP of the job" in done.err
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("ran", "said", "cause"),
     [

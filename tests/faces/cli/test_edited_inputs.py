@@ -53,6 +53,7 @@ def rewrite(inputs: dict[str, Any], kind: str, old: str, new: str) -> None:
     inputs[kind] |= {"text": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("kind", "file", "old", "new"),
     [

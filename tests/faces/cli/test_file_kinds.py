@@ -102,6 +102,7 @@ def test_every_kind_has_a_sample(tmp_path: Path) -> None:
         assert file_kind(tmp_path / "FILE") is kind
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_another_kind_is_named(ilp_plan: Command, folder: Path, command: str) -> None:
     """In one line, with what reads it, and what was expected."""

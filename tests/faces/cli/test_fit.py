@@ -43,6 +43,7 @@ def script(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_script_that_does_not_fit(ilp_plan: Command, script: Path) -> None:
     done = ilp_plan("fit", script, *A100, "--memory-limit", "40GiB")
     assert done.code == 0, done.err
@@ -106,6 +107,7 @@ def test_where_nothing_fits(ilp_plan: Command, script: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_memory_that_would_do_is_one_number_in_fit_and_solve(ilp_plan: Command) -> None:
     """Both say whether some of it is to spare."""
     job = ("llama3.1-8b", "--gpus", "1xRTX4090", "--global-batch-size", "8")
@@ -149,6 +151,7 @@ def test_options_of_a_job(ilp_plan: Command) -> None:
     assert "Megatron-LM: --" not in done.out  # all are options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runtime", "words"),
     [
@@ -268,6 +271,7 @@ def test_bad_input(
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("more", [(), ("--verdict",), ("--memory-limit", "20GiB")])
 def test_programs_have_the_notes_of_people(ilp_plan: Command, more: tuple[str, ...]) -> None:
     """That of a change, the memory of graphs, among them."""
@@ -277,6 +281,7 @@ def test_programs_have_the_notes_of_people(ilp_plan: Command, more: tuple[str, .
     assert ("--verdict" in more) != any("memory of graphs" in note for note in told)
 
 
+@pytest.mark.slow
 def test_what_else_could_be_trained_is_said_where_nothing_fits(ilp_plan: Command) -> None:
     words = ["llama3-8b", "--sequence-length", "2048", "--gpus", "1x4090"]
     done = ilp_plan("fit", *words, "--time-limit", "0.5", "--json")

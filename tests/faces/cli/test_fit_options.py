@@ -128,6 +128,7 @@ def unfit(option: str, value: list[str], model: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", often([False, True], False))
 @pytest.mark.parametrize("model", MODELS)
 def test_nothing_is_refused_for_what_fit_chose(
@@ -169,6 +170,7 @@ def seeing() -> list[str]:
     return [name for name, model in decoders.items() if model and model.encoders]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("model", seeing())
 def test_encoders_are_recomputed_as_the_judge_has_them(
     ilp_plan: Command, monkeypatch: pytest.MonkeyPatch, model: str
@@ -295,6 +297,7 @@ def test_changes_of_a_job_that_arguments_do_not_say_in_full(
     assert again.out.startswith("FITS"), again.out
 
 
+@pytest.mark.slow
 def test_grouped_experts_are_offered_to_a_job_without(ilp_plan: Command) -> None:
     """Experts one after the other take several times as long."""
     job = ("qwen3-30b-a3b", "--gpus", "8xH200", "--ep", "8")

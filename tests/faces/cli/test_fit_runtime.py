@@ -53,6 +53,7 @@ OPTION_JOBS = [
 ]
 
 
+@pytest.mark.slow
 def test_changes_of_options_are_options_for_any_system(ilp_plan: Command) -> None:
     """Which say the job that is promised: the same command with them takes as long."""
     for text in OPTION_JOBS:

@@ -123,6 +123,7 @@ PLAN = ("--model", "gpt3-1.3b", "--cluster", "zones.toml", "--global-batch-size"
 ASSUMED = "device type v100z0: found no GPU of the table by this name"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "command", [ANALYZE, *(("solve", *PLAN, "--space", name) for name in ("megatron", "groups"))]
 )

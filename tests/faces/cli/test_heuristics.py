@@ -31,6 +31,7 @@ def solved(ilp_plan: Command, *arguments: str) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.few(1)
 @every_heuristic
 @pytest.mark.parametrize("kind", ["operators", "layers"])
 def test_solved_judged_and_proved_again(
@@ -46,6 +47,7 @@ def test_solved_judged_and_proved_again(
     assert json.loads(done.out)["certificate"]["holds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["operators", "layers"])
 def test_compared_with_an_exact_solver(
     ilp_plan: Command, tiny: list[str], room: list[str], kind: str

@@ -79,6 +79,7 @@ def test_a_cluster_file_with_its_own_names(ilp_plan: Command, room: list[str]) -
     assert {t for s in value["stages"] for r in s["replicas"] for t in r["types"]} <= {"a100", "t4"}
 
 
+@pytest.mark.slow
 def test_an_estimate_of_a_mixed_cluster(ilp_plan: Command, room: list[str]) -> None:
     done = ilp_plan("solve", "--model", "tiny.toml", "--cluster", "room.toml", *BATCH, "--verbose")
     assert done.code == 0
@@ -107,6 +108,7 @@ def test_options_shape_the_problem(ilp_plan: Command, room: list[str]) -> None:
     assert all(len(reference.sha256) == 64 for reference in saved.inputs.files.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("costs", [[], METIS], ids=str)
 def test_the_best_plans_in_order(ilp_plan: Command, room: list[str], costs: list[str]) -> None:
     value = value_of(ilp_plan("solve", *room, *costs, "--top", "4", "--json"))
@@ -160,6 +162,7 @@ def test_a_changed_plan_is_found_out(ilp_plan: Command, plan: Path) -> None:
     assert json.loads(done.out)["legal"] is False
 
 
+@pytest.mark.slow
 def test_solvers_side_by_side(ilp_plan: Command, plan: Path, room: list[str]) -> None:
     assert ilp_plan("solve", *room, "--output", "native.json").code == 0
     names = ["dp", "cp-sat", "milp", "pulp"]
@@ -439,6 +442,7 @@ def test_a_metis_user_s_own_files(ilp_plan: Command) -> None:
     assert value["model"] == "GPT3"
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.usefixtures("folder")
 def test_the_model_and_cluster_that_come_with_the_planner(ilp_plan: Command) -> None:
@@ -457,6 +461,7 @@ def test_the_model_and_cluster_that_come_with_the_planner(ilp_plan: Command) -> 
     assert value["price_per_hour"] > 0
 
 
+@pytest.mark.few(1)
 @needs_amp
 @pytest.mark.parametrize(
     ("experiment", "batch", "model"), [("homogeneous", 32, "gpt2"), ("het_model", 64, "transgan")]
@@ -499,6 +504,7 @@ def test_amp_s_own_experiments(
         refused(ilp_plan("solve", *arguments, option), 2, option.partition("=")[0], "--space amp")
 
 
+@pytest.mark.slow
 @needs_amp
 @pytest.mark.usefixtures("folder")
 def test_amp_on_the_nodes_of_a_hostfile(ilp_plan: Command) -> None:

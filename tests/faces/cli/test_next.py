@@ -38,6 +38,7 @@ ASKED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", often(ASKED, "groups of profiles", "both"))
 def test_what_to_type_next_works(ilp_plan: Callable[..., Done], folder: Path, name: str) -> None:
     asked = ASKED[name]
@@ -80,6 +81,7 @@ def test_a_command_that_would_be_broken_is_not_said(
     assert "take the path of the plan" in done.out
 
 
+@pytest.mark.slow
 def test_a_model_that_fits_nowhere_leads_to_what_else_could_be_trained(
     ilp_plan: Callable[..., Done],
 ) -> None:

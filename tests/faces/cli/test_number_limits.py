@@ -96,6 +96,7 @@ def test_every_command_with_a_number_is_here() -> None:
     assert len(CASES) > 60
 
 
+@pytest.mark.slow
 @for_each(("command", "option", "kind"), CASES)
 def test_what_is_beyond_its_limit_is_refused(
     ilp_plan: Callable[..., Done], saved: Path, command: str, option: str, kind: type

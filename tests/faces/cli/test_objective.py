@@ -30,6 +30,7 @@ def value_of(done: Done) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.slow
 def test_the_cheapest_plan_is_no_dearer_than_the_fastest(
     ilp_plan: Command, room: list[str]
 ) -> None:
@@ -61,6 +62,7 @@ def test_the_front_has_a_plan_for_every_budget(ilp_plan: Command, room: list[str
     assert done.out.splitlines()[1].startswith("PROVED FRONT  ")
 
 
+@pytest.mark.slow
 def test_what_is_saved_can_be_judged_and_its_proof_derived_again(
     ilp_plan: Command, room: list[str]
 ) -> None:

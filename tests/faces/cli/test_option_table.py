@@ -83,6 +83,7 @@ def values_of_jobs() -> Iterator[tuple[str, str]]:
             yield from ((row.name, value) for value in row.domain.values)
 
 
+@pytest.mark.slow
 def test_an_option_of_jobs_is_the_value_of_a_search(ilp_plan: Command) -> None:
     """Of every value that goes with a small job: `analyze` says the settings of the choice."""
     counted = 0

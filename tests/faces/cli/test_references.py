@@ -88,6 +88,7 @@ def seen(done: Done) -> dict[str, Any]:
     return {key: found[key] for key in ("iteration_time_s", "stages", "model", "cluster")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", often(WRITERS, "training", "hostfile", "constraints"))
 def test_a_plan_is_the_same_from_everywhere(
     ilp_plan: Command, lie: Callable[[str], None], tmp_path: Path, name: str
@@ -119,6 +120,7 @@ def test_a_plan_is_the_same_from_everywhere(
             assert seen(ilp_plan("evaluate", file, "--accept-changed", "--json")) == here
 
 
+@pytest.mark.slow
 def test_a_profile_that_is_gone_is_not_another_one(
     ilp_plan: Command, lie: Callable[[str], None], tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def asked(ilp_plan: Command, *words: object) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.slow
 def test_both_plans_are_told_saved_and_exported(ilp_plan: Command, plan: Path) -> None:
     both = ("--output-fastest", "fast.json", "--output-least", "least.json")
     done = ilp_plan("replan", "plan.json", "--without", "node1", "--slack", "0.9", *both)
@@ -67,6 +68,7 @@ def test_both_plans_are_told_saved_and_exported(ilp_plan: Command, plan: Path) -
         assert "node0" in note
 
 
+@pytest.mark.slow
 def test_a_node_that_the_search_left_out_takes_the_place_of_one_that_is_lost(
     ilp_plan: Command, plan: Path
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_node_that_the_search_left_out_takes_the_place_of_one_that_is_lost(
     assert again.check().holds
 
 
+@pytest.mark.slow
 def test_what_is_printed_is_what_python_has(ilp_plan: Command, plan: Path) -> None:
     value = asked(ilp_plan, "--without", "node1", "--slack", "0.9")
     found = ilp.replan("plan.json", without="node1", slack=0.9)
@@ -125,6 +128,7 @@ TUNED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("runtime", "sharding", "tuned"),
     [

@@ -38,6 +38,7 @@ def solve_elsewhere(folder: Path, options: list[str]) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", often([OPERATORS, MIXED, MEGATRON], MIXED))
 def test_two_runs_save_the_same_bytes(ilp_plan: Command, folder: Path, options: list[str]) -> None:
     """In this process and in another one, whose sets and dictionaries have another order."""
@@ -50,6 +51,7 @@ def test_two_runs_save_the_same_bytes(ilp_plan: Command, folder: Path, options: 
     assert "run" not in json.loads(first)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [OPERATORS, MIXED], ids=["operators", "mixed"])
 def test_a_slow_machine_saves_the_same_bytes(
     ilp_plan: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]

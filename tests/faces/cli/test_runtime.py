@@ -91,6 +91,7 @@ def test_plans_are_compared(ilp_plan, asked):
     assert "plain.json" in done.out
 
 
+@pytest.mark.slow
 def test_a_tampered_certificate_is_refuted(ilp_plan, asked, folder):
     assert ilp_plan("solve", *asked, "--output", "plan.json").code == 0
     value = json.loads((folder / "plan.json").read_text())
@@ -142,6 +143,7 @@ def test_decoders_are_planned_for_megatron(ilp_plan, folder):
     assert "no Megatron plan" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "runtime", often(["torchtitan", "torchtitan@0.2.2", "deepspeed"], "torchtitan", "deepspeed")
 )

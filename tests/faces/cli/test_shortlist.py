@@ -15,6 +15,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_list_beside_the_plan(ilp_plan: Command) -> None:
     done = ilp_plan(*SMALL, "--shortlist", "3", "--json")
     assert done.code == 0, done.err
@@ -30,6 +31,7 @@ def test_the_list_beside_the_plan(ilp_plan: Command) -> None:
     assert found["proved"]
 
 
+@pytest.mark.slow
 def test_its_words(ilp_plan: Command) -> None:
     done = ilp_plan(*SMALL, "--shortlist", "2", "--output", "plan.json")
     assert done.code == 0, done.err

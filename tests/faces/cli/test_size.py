@@ -29,6 +29,7 @@ RUN = ("size", "llama3.2-1b", "--tokens", "20B", "--days", "2", "--global-batch-
 ON = (*RUN, "--gpus", "A100-80GB", "--max-gpus", "16")
 
 
+@pytest.mark.slow
 def test_the_smallest_and_the_cheapest(ilp_plan):
     found = json.loads(ilp_plan(*ON, "--price", "2", "--json").out)
     one = found["gpus"][0]
@@ -159,6 +160,7 @@ def test_numbers_that_were_not_ruled_out_are_named():
     assert "Llama 3" in failures_text(wish)
 
 
+@pytest.mark.slow
 def test_kinds_on_which_no_cluster_ends_in_time_are_named_beside_others(ilp_plan):
     said = ilp_plan(
         *(*RUN[:3], "5B", *RUN[4:], "--days", "0.2"), "--gpus", "H100,A100-80GB", "--max-gpus", "8",
@@ -168,6 +170,7 @@ def test_kinds_on_which_no_cluster_ends_in_time_are_named_beside_others(ilp_plan
     assert "on a cluster of up to 8 A100-80GB ends within 4.8 hours" in said.out
 
 
+@pytest.mark.slow
 @for_each(
     "asked",
     [
@@ -186,6 +189,7 @@ def test_numbers_of_gpus_without_a_plan_are_ruled_out_alone(ilp_plan, monkeypatc
     assert 24 % one["smallest"]["gpus"] == 0
 
 
+@pytest.mark.slow
 def test_days_and_hours_are_not_mixed(ilp_plan):
     done = ilp_plan(*(*RUN[:3], "1B", *RUN[4:]), "--gpus", "A100-80GB,H100", "--price", "H100=2")
     assert "not compared by price: A100-80GB" in done.out
@@ -196,6 +200,7 @@ def test_days_and_hours_are_not_mixed(ilp_plan):
     assert len(rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", [{"pp": 12}, {"tp": 2, "dp": 32}, {"pp": 16, "cp": 2}])
 def test_degrees_that_one_node_has_not(ilp_plan, degrees):
     """Even where the run is so short that one node would end it in time."""
@@ -259,6 +264,7 @@ def test_the_first_line_the_next_one_and_the_proofs_agree(monkeypatch, price, sw
     assert ("not ruled out for a plan;" in said.get("NOT PROVED", "")) == bool(more)
 
 
+@pytest.mark.slow
 def test_what_a_setting_brings_is_noted_as_solve_notes_it(ilp_plan: Callable[..., Done]) -> None:
     words = ["size", "qwen3-0.6b", "--gpus", "H100", "--tokens", "10M", "--days", "1", "--qlora"]
     words += ["--runtime", "torchtitan", "--global-batch-size", "64", "--time-limit", "5"]

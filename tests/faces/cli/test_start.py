@@ -94,6 +94,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("words", "plan", "bounds"), [*thinned(CHANGES, 4)])
 def test_what_has_changed_decides_what_is_taken(
     ilp_plan: Command, file: Path, words: tuple[str, ...], plan: str, bounds: str

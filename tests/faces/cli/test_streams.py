@@ -43,6 +43,7 @@ STREAMS = (
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("line", "code", "words"), often(STREAMS, FULL, CLOSED, LITTLE, several=True)
 )
@@ -53,6 +54,7 @@ def test_one_line_and_the_right_code(line: str, code: int, words: str, tmp_path:
     assert done.stderr.count("\n") == bool(words)
 
 
+@pytest.mark.slow
 def test_json_on_an_ascii_stream_is_json(tmp_path: Path) -> None:
     model = MODEL.replace('name = "', 'name = "µ\u202e ').replace("layers = 2", "layers = 0")
     (tmp_path / "m.toml").write_text(model)
@@ -77,6 +79,7 @@ def test_names_do_not_reach_a_terminal_raw(name: str, tmp_path: Path) -> None:
     assert not set("\x1b\x9b\u202e") & set(done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["fit", "analyze"])
 def test_a_terminal_gets_colours_and_no_name_raw(command: str, tmp_path: Path) -> None:
     name = "a\x1b[2Jb"

@@ -187,6 +187,7 @@ DAMAGED: tuple[tuple[dict[str, object], str], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_a_row_that_was_changed_is_refused(ilp_plan: Command, here: Path) -> None:
     """Nothing of it is run or removed; without the row the tuning goes on."""
     said = ["tune", "plan.json", "--ask", "--time-limit", "300"]

@@ -24,6 +24,7 @@ def figures(view: View) -> dict[str, str]:
     return {figure.name: figure.text for figure in view.figures}
 
 
+@pytest.mark.few(5)
 @every_space
 def test_a_plan_of_every_space_has_all_that_a_page_shows(space: str) -> None:
     problem, result = problem_in(space), result_in(space)

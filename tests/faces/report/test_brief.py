@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ OUTCOMES: dict[str, Callable[[Result], Result]] = {
 }
 
 
+@pytest.mark.few(5)
 @for_each("outcome", OUTCOMES)
 @every_space
 def test_the_verdict_is_first_and_no_line_is_too_wide(space: str, outcome: str) -> None:

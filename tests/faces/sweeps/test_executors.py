@@ -22,6 +22,7 @@ from tests.faces.sweeps.executor_cases import PATIENCE, check_executor, check_lo
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_processes_of_this_machine_solve_a_sweep(tmp_path: Path) -> None:
     check_executor(small_sweep(tmp_path), Local(workers=1))
 

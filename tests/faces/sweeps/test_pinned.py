@@ -113,6 +113,7 @@ def test_pinned_points_are_what_single_searches_find(
     assert [row(sweep, number) for number in some] == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step"), [("dense", 29), ("experts", 97), ("torchtitan", 2), ("deepspeed", 2)]
 )

@@ -28,6 +28,7 @@ def check_starts(sweep: Sweep) -> None:
                 assert abs(warm["step_s"] - cold.row["step_s"]) <= 2 * LIMITS.prefer_plain * least
 
 
+@pytest.mark.slow
 def test_starts_of_operators(tmp_path: Path) -> None:
     write_specs(tmp_path)
     check_starts(

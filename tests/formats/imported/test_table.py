@@ -87,6 +87,7 @@ RICHER: dict[str, list[dict[str, Any]]] = {
 WORDS = (True, False, 1, 4, "none", "full", "lora", "rm", "grpo", "seq_cls", "embedding")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", SMALLEST)
 def test_keys_whose_values_change_the_job_are_not_told_as_aside(name: str) -> None:
     """Whatever pattern of such keys takes them, a function of the system may read them."""
@@ -237,6 +238,7 @@ def others_of(job: TrainingJob) -> Iterator[TrainingJob]:
     yield replace(job, settings=replace(settings, offload=Offload(layers=2)))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("number", range(5))
 def test_changes_that_are_pasted_into_a_script_say_that_job(

@@ -45,6 +45,7 @@ FOLLOWED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_too_much_is_refused(name: str) -> None:
     with pytest.raises(SpecError, match=r"found more to follow than .* characters") as caught:
@@ -52,6 +53,7 @@ def test_too_much_is_refused(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NO_BASH)
 def test_no_bash_is_refused(name: str) -> None:
     script, message = NO_BASH[name]

@@ -132,6 +132,7 @@ def in_bash(script: str) -> list[list[str]]:
     return [row.split("\x1f")[1:] for row in done.stdout.split("\x1e") if row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_as_bash_reads_it(name: str) -> None:
     found = launches(SCRIPTS[name])

@@ -155,7 +155,7 @@ SPELT = [
 ]
 
 
-@examples(30)
+@examples(8, more=15)
 @given(nodes=st.integers(1, 64), each=st.integers(1, 16), count=st.integers(1, 64))
 def test_all_spell_the_same(
     tmp_path_factory: pytest.TempPathFactory, nodes: int, each: int, count: int

@@ -265,6 +265,7 @@ def test_jobs_of_another_size_have_no_plan():
         plan_of_job(dataclasses.replace(job, global_batch=7), CLUSTER)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -162,6 +162,7 @@ def test_cards_of_all_nodes_carry_no_more_than_the_gradient_reduction_takes(data
     assert least <= max(shared_rings(stages, each, cluster)) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", often(SIZES, *USUAL))
 @examples(3, more=20)
 @given(seed=SEEDS)

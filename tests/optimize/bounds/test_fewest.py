@@ -150,6 +150,7 @@ def test_the_clock_is_looked_at() -> None:
         part.bound_by_stages(1e9)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FIXED)
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_what_is_found_of_fixed_pipelines_bounds_them(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from ilp_planner.optimize.bounds.arrays import INFINITE
@@ -42,6 +43,7 @@ def numbered_states(chain: GroupChain) -> Iterator[tuple[int, int]]:
                 yield s, number
 
 
+@pytest.mark.slow
 @for_each("slowest", SLOWEST)
 def test_what_stands_before_a_state_costs_the_least_of_all(slowest: float) -> None:
     for chain, known, levels in cases(slowest):

@@ -27,7 +27,7 @@ def test_what_was_proved_is_proved_again(seed):
     assert check.bound == pytest.approx(result.bound, rel=1e-9)
 
 
-@examples(12)
+@examples(6, more=8)
 @given(seed=st.integers(0, 10**6))
 def test_a_bound_above_the_optimum_does_not_hold(seed):
     problem = random_problem(seed, devices=4)

@@ -44,6 +44,7 @@ def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
     assert optimum * (1 - 1e-9) <= found.objective <= 1.1 * optimum
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("memory", [2.6, 80.0])
 @every_heuristic
 def test_one_start_is_enough_for_small_degrees(solver: str, memory: float) -> None:

@@ -28,7 +28,7 @@ def shape(plan: GroupPlan, problem) -> tuple[object, ...]:
     )
 
 
-@examples(12)
+@examples(3, more=16)
 @given(seed=st.integers(0, 10**6), top=st.integers(2, 5))
 @example(seed=494, top=2)  # a family that takes more on the nodes than on the best links
 def test_the_listed_families_are_the_best_ones(seed, top):

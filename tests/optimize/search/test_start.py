@@ -50,6 +50,7 @@ def note_of(problem: Problem[Any], start: Start) -> str:
     return found.notes[len(problem.notes)]
 
 
+@pytest.mark.few(1)
 @every_space
 def test_a_saved_optimum_needs_no_search(space: str) -> None:
     problem, start = asked_in(space), start_in(space)
@@ -65,6 +66,7 @@ def test_a_saved_optimum_needs_no_search(space: str) -> None:
         assert f"bounds of {count} of {count} parts are that file's" in note
 
 
+@pytest.mark.few(3)
 @every_space
 def test_more_memory_takes_no_bounds(space: str) -> None:
     had = {name: limit / 2 for name, limit in problem_in(space).memory_limits.items()}
@@ -74,6 +76,7 @@ def test_more_memory_takes_no_bounds(space: str) -> None:
     assert "none of its bounds: memory: " in note_of(asked_in(space), start)
 
 
+@pytest.mark.few(2)
 @every_space
 def test_objects_are_not_known_to_be_the_same(space: str) -> None:
     assert "none of its bounds: an input is an object" in note_of(

@@ -74,6 +74,7 @@ def check(graph: StageGraph, solution: GraphSolution, *, limited: bool = False) 
     assert solution.stopped_by is Stop.PROOF
 
 
+@pytest.mark.few(6)
 @every_backend
 @quick
 @given(graph=graphs())
@@ -88,6 +89,7 @@ def test_agrees_on_graphs_with_and_without_paths(name: str, graph: StageGraph) -
     check(graph, BACKENDS[name].solve(graph, Limits()))
 
 
+@pytest.mark.few(6)
 @general_backend
 @quick
 @given(graph=general_graphs())
@@ -290,6 +292,7 @@ def test_a_gap_limit_stops_early(name: str) -> None:
     assert solution.stopped_by in (Stop.GAP, Stop.PROOF)
 
 
+@pytest.mark.few(5)
 @arc_flow_backend
 def test_the_dp_agrees_on_a_larger_graph(name: str) -> None:
     graph = two_types(layers=20)

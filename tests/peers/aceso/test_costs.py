@@ -81,6 +81,7 @@ def model_of(data: dict[str, Any]) -> ModelSpec:
 # ---- the plans that are there -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @for_each("path", PLANS)
 def test_a_real_plan_costs_what_aceso_says(path: Path) -> None:
     data = json.loads(path.read_text())

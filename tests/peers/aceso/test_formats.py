@@ -37,6 +37,7 @@ def model_of(data: dict[str, Any]) -> ModelSpec:
     raise AssertionError(f"no model file for {key}")
 
 
+@pytest.mark.slow
 @for_each("path", PLANS)
 def test_a_real_plan_is_written_back_as_it_was(path: Path) -> None:
     data = json.loads(path.read_text())

@@ -78,7 +78,7 @@ def databases(draw: st.DrawFn) -> Profile:
     )
 
 
-@examples(5)
+@examples(2, more=10)
 @given(profile=databases())
 def test_import_export_and_reading_again_lose_nothing(
     profile: Profile, tmp_path_factory: pytest.TempPathFactory

@@ -163,6 +163,7 @@ def test_an_experiment_must_be_chosen(tmp_path: Path) -> None:
         read_amp(path, "mare")
 
 
+@pytest.mark.slow
 def test_every_value_may_be_missing_or_wrong(tmp_path: Path) -> None:
     """Whatever is removed or replaced by nonsense gives a result or one line, never a traceback."""
 

@@ -95,6 +95,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.few(1)
 @needs_data
 @pytest.mark.parametrize(("t4", "a100", "factor", "vocabulary", "device", "metis"), PUBLISHED)
 def test_published_optima(tmp_path, t4, a100, factor, vocabulary, device, metis):
@@ -222,6 +223,7 @@ def every_path(space):
 GLOBAL_BATCH = 8
 
 
+@pytest.mark.slow
 @for_each("summed", [False, True])
 @for_each("counts", [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}])
 @for_each(("memory", "least_sync"), [(1000.0, 0.0), (9.0, -8.0)])

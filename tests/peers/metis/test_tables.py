@@ -71,7 +71,7 @@ def assert_same(a: MetisProfile, b: MetisProfile) -> None:
             np.testing.assert_array_equal(row.parameters, other.parameters)
 
 
-@examples(6)
+@examples(3, more=8)
 @given(profile=profiles())
 def test_import_export_and_reading_again_lose_nothing(
     profile: MetisProfile, tmp_path_factory: pytest.TempPathFactory

@@ -173,6 +173,7 @@ def small(table: Any) -> Any:
     return type(table)(frame=frame, source=table.source, machine=table.machine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("--space", "groups"), ("--runtime", "megatron")])
 def test_messages_are_of_the_links_that_are_joined(
     ilp_plan: Command, more: tuple[str, ...]
@@ -238,6 +239,7 @@ def test_bad_input_is_one_line(ilp_plan: Command, arguments: tuple[str, ...], wo
     assert not Path("out").exists()
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -124,6 +124,7 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+@pytest.mark.slow
 def test_the_report_is_one_page_that_needs_nothing(ilp_plan, table, folder):
     done = ilp_plan("profile", "predict", table, "--report", "error.html")
     assert done.code == 0

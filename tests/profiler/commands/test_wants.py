@@ -14,6 +14,7 @@ from ilp_planner.profiler.predict.answers import CollectiveWant, ProductWant
 from tests.examples import for_each
 
 
+@pytest.mark.slow
 @for_each(
     ("text", "wants"),
     [

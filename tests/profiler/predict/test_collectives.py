@@ -126,6 +126,7 @@ def test_a_noisy_row_says_how_far_it_was_moved() -> None:
     assert "monotone" in found.basis
 
 
+@pytest.mark.slow
 @for_each("hosts", [3, 4, 16])
 @for_each("per_host", [1, 2, 4, 8])
 @for_each("name", ["all_gather", "reduce_scatter"])

@@ -47,7 +47,7 @@ def test_a_row_that_was_carried_is_not_measured():
     assert found.error > 0
 
 
-@examples(20)
+@examples(9, more=9)
 @given(
     times=st.lists(st.floats(1e-6, 1e2), min_size=1, max_size=6),
     asked=st.lists(st.floats(1.0, 1e16), min_size=2, max_size=5),

@@ -68,6 +68,7 @@ def test_a_page_without_anything_to_judge():
     assert "<svg" not in page
 
 
+@pytest.mark.slow
 def test_a_page_is_the_same_again_and_not_endless(table):
     judged = judge_layers(LayerPredictor(table))
     many = [answer(0.1)] * (MOST_ANSWERS + 5)
@@ -76,6 +77,7 @@ def test_a_page_is_the_same_again_and_not_endless(table):
     assert "5 more" in page
 
 
+@pytest.mark.slow
 @for_each("chart", [scatter_svg, distribution_svg, by_size_svg])
 @for_each("count", [1, 3000])
 def test_charts_stay_small(chart, count):

@@ -45,6 +45,7 @@ def generated_problem() -> Problem[Any]:
     return build_group_problem(cluster, profile, model="generated", global_batch=batch)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "gradient", "anneal"])
 def test_it_is_there_before_any_table(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = generated_problem()

@@ -90,6 +90,7 @@ def test_a_part_whose_every_stage_is_closed_is_closed(links: str, seed: int) -> 
     solved(problem, best)
 
 
+@pytest.mark.slow
 def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked() -> None:
     """Instances whose best plan has such a stage: read back, it is legal, one that proofs are
     about, and the certificate holds."""
@@ -111,7 +112,7 @@ def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked()
 
 
 @pytest.mark.parametrize("links", often(LINKS, "matrix"))
-@examples(4, more=9)
+@examples(1, more=36)
 @given(seed=SEEDS)
 def test_the_optimum_where_stages_may_be_spread(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links, spread=True, sizes=(1, 2, 2, 4))
@@ -127,6 +128,7 @@ def test_the_optimum_where_it_may_well_be_spread(seed: int) -> None:
     solved(problem, best)
 
 
+@pytest.mark.slow
 def test_a_stage_that_is_spread_is_proved_ranked_and_worth_it() -> None:
     """Instances whose best plan has such a stage: proofs are about it, the certificate holds, and
     no packed plan is as fast."""
@@ -177,6 +179,7 @@ def test_the_best_plan_without_a_choice_is_there_before_others_are_searched(
     assert seen == [pytest.approx(plain.objective)]
 
 
+@pytest.mark.slow
 @for_each("solver", ["dp", "cp-sat", "milp", "gradient", "anneal"])
 @for_each("seed", [3, 14])
 def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
@@ -189,7 +192,7 @@ def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
         assert result.objective == pytest.approx(best, rel=1e-6)
 
 
-@examples(5, more=10)
+@examples(2, more=25)
 @given(seed=SEEDS, mixed_tp=st.booleans())
 def test_no_legal_plan_beats_the_bound_where_stages_may_be_spread(
     seed: int, mixed_tp: bool
@@ -204,6 +207,7 @@ def alike(problem: Problem) -> Problem:
     return dataclasses.replace(problem, costs=costs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "asked", [(), ("none", "full"), ("full",), ("block",), ("none", "block"), ("selective",)]
 )
@@ -223,7 +227,7 @@ def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> 
     no_plan_beats_the_bound(random_problem(seed, recomputed=True, devices=12), seed)
 
 
-@examples(4, more=12)
+@examples(1, more=48)
 @given(seed=SEEDS, recomputed=st.booleans())
 def test_no_legal_plan_beats_the_bound_where_types_differ_in_their_degree(
     seed: int, recomputed: bool

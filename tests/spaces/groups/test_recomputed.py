@@ -149,6 +149,7 @@ BLOCK = Recompute(granularity="full", method="block", layers=3)
 CORE = Recompute(granularity="selective")
 
 
+@pytest.mark.slow
 @for_each(
     ("own", "together"),
     [

@@ -30,7 +30,7 @@ def asked(problem: Problem[Any], share: float) -> Problem[Any]:
     )
 
 
-@examples(6, more=10)
+@examples(3, more=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     share=st.sampled_from((1.0, 0.9, 0.6)),

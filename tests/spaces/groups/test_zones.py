@@ -29,7 +29,7 @@ def problem(cluster: ClusterSpec, seed: int, layers: int, batch: int) -> Problem
     return build_group_problem(cluster, rows, model="made-up", space="groups", global_batch=batch)
 
 
-@examples(8)
+@examples(3, more=11)
 @given(seed=SEEDS)
 def test_every_spelling_has_the_optimum_that_enumeration_finds(seed: int) -> None:
     cluster = random_tree(np.random.default_rng(seed), 5)
@@ -82,6 +82,7 @@ def test_no_plan_in_zones_is_below_what_boxes_bound(seed: int) -> None:
             assert boxes.bound <= least.get(part.micro_batches, np.inf) * (1 + ROUNDING)
 
 
+@pytest.mark.slow
 def test_a_smaller_cluster_in_three_zones() -> None:
     """24 devices of two types, spelt in three ways: one optimum, proved, to the digit."""
     nodes = [

@@ -124,6 +124,7 @@ def cluster_file(folder: Any, **nodes: tuple[str, int]) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_nodes_that_slow_a_plan_down_are_left_out(tmp_path: Any) -> None:
     """Of two types, and of three."""
     types = ({"t4": ("T4", 1)}, {"t4": ("T4", 2), "v100": ("V100-32GB", 1)})
@@ -205,6 +206,7 @@ def test_a_search_starts_from_a_plan_of_some_nodes(tmp_path: Any) -> None:
     assert any("start: the plan of before.json" in note for note in again.result.notes)
 
 
+@pytest.mark.slow
 def test_every_set_is_a_problem_of_its_own(tmp_path: Any) -> None:
     """A set is one of the sets that the certificate lists, and its plan is saved with its nodes."""
     name = cluster_file(tmp_path, h100=("H100-80GB", 1), a100=("A100-80GB", 2))

@@ -47,6 +47,7 @@ def early(monkeypatch: pytest.MonkeyPatch, search: SetSearch) -> None:
         search.work(UNTIL_PROVED, math.inf)
 
 
+@pytest.mark.slow
 def test_a_turn_that_ends_before_the_parts_are_listed_is_followed_by_others(
     monkeypatch: pytest.MonkeyPatch, searched: SetSearch
 ) -> None:

@@ -164,6 +164,7 @@ def test_what_does_not_go_with_sets_of_nodes_is_refused() -> None:
         solve_on_sets(room_problem(), PRICE)
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_on_any_nodes_memory_is_blamed() -> None:
     problem = next(p for p in map(group_problem, range(50)) if not every_point("groups", p))
     with pytest.raises(InfeasibleError, match=r"^no plan on any set of nodes: .*memory"):

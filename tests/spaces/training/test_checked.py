@@ -72,6 +72,7 @@ def assert_optimal(problem: Problem) -> None:
 USUAL = (("grouped", 1.8), ("experts", 1.35))
 
 
+@pytest.mark.few(2)
 @runtimes
 @pytest.mark.parametrize(
     ("model", "room"),
@@ -132,6 +133,7 @@ def strange_plans(problem: Problem, count: int, seed: int = 0) -> Iterator[Group
         yield replace(plan, settings=replace(settings, **{name: changes[name] for name in names}))
 
 
+@pytest.mark.few(1)
 @runtimes
 @pytest.mark.parametrize("model", ["grouped", "latent"])
 def test_what_the_runtime_refuses_is_illegal_and_nothing_else_beats_the_bound(

@@ -40,6 +40,7 @@ def test_no_plan_is_faster_than_the_bound(memory, kind):
 MIXTURE = Experts(count=4, top_k=2, ffn=256, shared_ffn=256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hashed", "asked"),
     [

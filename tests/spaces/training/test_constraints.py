@@ -97,7 +97,7 @@ def sizes_of(*sizes: int) -> dict[str, list[int | str]]:
     return {name: text.split(",") for name, text in FEW.items()} | {"micro_batch_size": [*sizes]}
 
 
-@examples(4)
+@examples(1, more=16)
 @given(
     said=demands(),
     cluster=st.sampled_from((small_cluster(2, 1), small_cluster(), small_cluster(1, 2, slow=1))),
@@ -246,7 +246,7 @@ def test_a_conflict_is_one_and_a_repair_repairs(said, experts):
     assert len(set(repair) & set(names)) >= min(1, len(repair))
 
 
-@examples(6, more=8)
+@examples(1, more=48)
 @given(
     said=demands(),
     limit=st.sampled_from((1.3 * GIB, 1.6 * GIB, 2.0 * GIB)),

@@ -227,6 +227,7 @@ def fits_as_it_is(pp, virtual, tp, again, experts, predicts, sharding, remainder
     return True
 
 
+@pytest.mark.slow
 @for_each("expert", [False, True])
 @for_each("pp", [2, 4])
 def test_the_most_layers_are_those_that_fit(pp: int, expert: bool) -> None:

@@ -83,6 +83,7 @@ ASKED = [
 KINDS = sorted(ENCODERS)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("kind", "case"), [*thinned(product(KINDS, ASKED), 4)])
 def test_no_plan_is_faster_than_the_bound(kind, case):
     memory, base, asked = case
@@ -96,6 +97,7 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "batching", "memory"),
     [*thinned(product(KINDS, (PACKED, LONGEST, FULL), (1.6, 9.0)), 5)],
@@ -115,6 +117,7 @@ HEARD_WITH = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("case", "images", "kind"), [*thinned(product(HEARD_WITH, (None, "plain"), sorted(SOUNDS)), 3)]
 )
@@ -127,6 +130,7 @@ def test_no_plan_with_sounds_is_faster_than_the_bound(case, images, kind):
 HEARD = {"lengths": (20, 300, 300, 512), "counts": (30, 8, 2, 3), "seconds": (0, 2, 8, 5)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("batching", "kind"), [*thinned(product((PACKED, FULL), sorted(SOUNDS)), 3)]
 )
@@ -226,6 +230,7 @@ def test_context_parallel_ranks_divide_images_where_the_encoder_says_so():
             assert two.time == one.time
 
 
+@pytest.mark.slow
 def test_an_encoder_is_recomputed_as_the_decoder_is_where_it_follows():
     """With all layers it costs what one that is always recomputed does, with none what a plain one
     does; blocks of layers and other values of the encoder alone are in no plan."""
@@ -275,6 +280,7 @@ def test_recomputing_an_encoder_costs_time_and_saves_memory(value):
 AGAIN = {"none": "none", "core_attn": "core", "full": "full"}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("decoder", "encoder"), [*product(AGAIN, ("none", "core", "full"))])
 def test_an_encoder_unlike_the_decoder_is_refused_with_the_rule(decoder, encoder):
     asked = {"recompute": decoder, "encoder_recompute": encoder}

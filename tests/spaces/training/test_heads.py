@@ -20,6 +20,7 @@ def problem_of(outputs, memory):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("memory", [1.6, 9.0])
 def test_no_plan_is_faster_than_the_bound(memory):
     assert assert_none_is_faster(problem_of(3, memory), seed=7, count=40) >= 10

@@ -29,6 +29,7 @@ def problem_of(kind, memory, asked=None):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("memory", "kind"), [*thinned(product((1.6, 9.0), sorted(HYBRIDS)), 2)])
 def test_no_plan_is_faster_than_the_bound(memory, kind):
     assert assert_none_is_faster(problem_of(kind, memory), seed=7, count=60) >= 20
@@ -41,6 +42,7 @@ TUNED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", sorted(HYBRIDS))
 def test_no_plan_of_a_part_is_faster_than_the_bound(kind):
     assert assert_none_is_faster(problem_of(kind, 9.0, TUNED[kind]), seed=3, count=60) >= 20

@@ -111,11 +111,13 @@ def checked(problems: st.SearchStrategy[Problem], count: int) -> int:
     return sum(inside)
 
 
+@pytest.mark.few(1)
 @runtimes
 def test_no_plan_is_faster_than_the_bound(space: str) -> None:
     assert checked(small_problems(space), PROBLEMS[space] // LESS) >= TOGETHER // LESS
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("schedule", DIVIDED)
 @pytest.mark.parametrize(("pp", "layers"), often([(2, 9), (4, 14)], (2, 9), several=True))
 def test_no_divided_plan_is_faster_than_the_bound(schedule: str, pp: int, layers: int) -> None:
@@ -151,7 +153,7 @@ def test_no_plan_of_a_larger_problem_is_faster(space: str) -> None:
     assert checked(large_problems(space), 2 * PROBLEMS[space]) >= 2 * TOGETHER
 
 
-@examples(4)
+@examples(1, more=16)
 @given(space=st.sampled_from(sorted(RUNTIMES)), data=st.data(), seed=SEEDS)
 def test_what_is_known_of_other_plans_changes_nothing(
     space: str, data: st.DataObject, seed: int
@@ -235,6 +237,7 @@ def with_other(settings: Any, path: str) -> Iterator[Any]:
             continue
 
 
+@pytest.mark.few(1)
 @runtimes
 @pytest.mark.parametrize("model", often(["dense", "latent"], "dense"))
 def test_what_is_said_not_to_be_tried_is_outside(space: str, model: str) -> None:

@@ -43,6 +43,7 @@ def problem_of(kind, memory=9.0, asked=None, **changes):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("memory", "kind"), [*thinned(product((2.4, 9.0), sorted(SPARSE)), 2)])
 def test_no_plan_is_faster_than_the_bound(memory, kind):
     assert assert_none_is_faster(problem_of(kind, memory), seed=7, count=60) >= 20
@@ -51,6 +52,7 @@ def test_no_plan_is_faster_than_the_bound(memory, kind):
 SHARES = {"sparse": SparseAttention(heads=8, head=64, top_k=128, every=2, offset=1)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("memory", [2.4, 9.0])
 def test_no_plan_of_shared_keys_is_faster_than_the_bound(memory):
     assert assert_none_is_faster(problem_of("sparse", memory, **SHARES), seed=7, count=60) >= 20
@@ -60,6 +62,7 @@ def shared(every, offset):
     return {"sparse": replace(SHARES["sparse"], every=every, offset=offset)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("every", "offset"),
     [(2, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(2, 2), (3, 1), (4, 3)])],

@@ -22,6 +22,7 @@ from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
 MODEL = {"layers": 10, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 
 
+@pytest.mark.slow
 @for_each(
     ("more", "limit"),
     [

@@ -39,6 +39,7 @@ from tests.runtime_cases import runtime_problem
 MODEL = {"layers": 8, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 
 
+@pytest.mark.slow
 def test_what_never_fits_has_no_cut_that_fits() -> None:
     seen = set()
     for limit in (1.4, 1.6):
@@ -52,6 +53,7 @@ def test_what_never_fits_has_no_cut_that_fits() -> None:
     assert len(seen) == 8
 
 
+@pytest.mark.slow
 @for_each(
     "options",
     [
@@ -96,7 +98,7 @@ def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
     assert not any(never_fits(part, v) for v in blocks)
 
 
-@examples(12)
+@examples(3, more=16)
 @given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
 def test_memory_of_all_variants_at_once_is_that_of_each(data: st.DataObject, space: str) -> None:
     some = data.draw(small_problems(space))
@@ -108,6 +110,7 @@ def test_memory_of_all_variants_at_once_is_that_of_each(data: st.DataObject, spa
         assert [most_of_a_rank(part, variant) for variant in every] == together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experts", [None, MIXTURE])
 def test_what_never_fits_with_divided_backward_passes_has_no_layout_that_fits(
     experts: dict[str, Any] | None,
@@ -290,7 +293,7 @@ def test_bounds_of_parts_only_rise(runtime: str, slow: int) -> None:
     assert bool(filled) == (runtime != "torchtitan")  # whose divided backward passes fill at once
 
 
-@examples(12)
+@examples(4, more=12)
 @given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
 def test_bounds_of_parts_of_any_problem_only_rise(data: st.DataObject, space: str) -> None:
     assert_bounds_rise(data.draw(small_problems(space)), every=5)
@@ -346,6 +349,7 @@ def test_casts_of_weights_are_bounded_for_any_number_of_replicas() -> None:
             assert 0 < least <= part.trivial_bound() * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @for_each(("limit", "batch"), [(1.9, 8), (1.9, 16), (1.6, 32)])
 def test_the_fullest_rank_takes_no_longer_than_the_best_cut(limit: float, batch: int) -> None:
     small = small_problem(small_cluster(2, 2), batch=batch, memory_limit=limit * GIB, **MODEL)

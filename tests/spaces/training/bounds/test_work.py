@@ -38,7 +38,7 @@ def assert_below_every_part(problem: Problem[Any], every: int = 1) -> None:
         assert part.trivial_bound() >= least
 
 
-@examples(25)
+@examples(5, more=20)
 @given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
 def test_no_part_takes_less(data: st.DataObject, space: str) -> None:
     problem = data.draw(small_problems(space))

@@ -50,7 +50,7 @@ def demands(draw: st.DrawFn) -> dict[str, list[str]]:
     return {name: draw(st.lists(st.sampled_from(ASKABLE[name]), **some)) for name in names}
 
 
-@examples(4)
+@examples(1, more=16)
 @given(
     said=demands(),
     cluster=st.sampled_from((small_cluster(2, 1), small_cluster(1, 2))),
@@ -97,6 +97,7 @@ def test_copies_are_whole_numbers(said: object) -> None:
         constraints_of({"sharding_copies": said})
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n in ASKED for v in ASKABLE[n]])
 def test_megatron_reads_what_is_chosen(name: str, value: str) -> None:
     """Plans are written with arguments that Megatron's rules accept, and that say the same; and

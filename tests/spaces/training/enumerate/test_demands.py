@@ -103,6 +103,7 @@ def test_the_table_has_all_that_can_be_asked_for() -> None:
     assert {*HEARD, "keep"} == {*NAMES}  # stages of a saved plan: `test_keeping`
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("space", often(RUNTIMES, MEGATRON, TITAN, DEEPSPEED))
 def test_every_demand_is_heard_or_refused(space: str) -> None:
     for name, value in VALUES:

@@ -24,6 +24,7 @@ def remarks(space: str, model: str, said: Mapping[str, object], **options: Any) 
     return [note for note in solve(problem).notes if ": without effect, " in note]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", often(INTERLEAVED, "megatron", "torchtitan"))
 @pytest.mark.parametrize(
     ("model", "said", "why"),
@@ -41,12 +42,14 @@ def test_remainders(space: str, model: str, said: dict[str, object], why: str) -
     assert notes == [f"remainder last,alone: without effect, {why}"] * bool(why)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("pp", "silent"), [(1, True), (2, False)])
 def test_any_layout(pp: int, silent: bool) -> None:
     why = "layout any: without effect, no plan that is tried has virtual stages"
     assert remarks("megatron", "dense", {"layout": "any", "pp": pp}) == [why] * silent
 
 
+@pytest.mark.slow
 @for_each(
     ("model", "name", "value", "silent"),
     [

@@ -48,7 +48,7 @@ def has(problem: Problem, plan: GroupPlan, stages: list[KeptStage]) -> bool:
     return all((s.ranges, s.devices, s.tp, s.cp, s.ep, s.etp) in parts for s in stages)
 
 
-@examples(8)
+@examples(3, more=11)
 @given(
     cluster=st.sampled_from((small_cluster(), small_cluster(1, 4), small_cluster(1, 2, slow=1))),
     limit=st.sampled_from((None, 1.6 * GIB, 2.2 * GIB)),
@@ -93,6 +93,7 @@ def test_the_optimum_is_that_of_all_plans_with_the_stages(cluster, limit, expert
     assert min(times) >= solve(free).bound * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @for_each(("virtual", "solver"), [(1, "auto"), (2, "auto"), (1, "gradient"), (2, "anneal")])
 def test_a_stage_of_the_free_optimum_costs_nothing(virtual, solver):
     said = {**FEW, "pp": 2, "virtual_stages": virtual}
@@ -106,6 +107,7 @@ def test_a_stage_of_the_free_optimum_costs_nothing(virtual, solver):
         assert has(problem, found.plan, [kept])
 
 
+@pytest.mark.slow
 def test_plans_without_the_stage_are_outside_and_the_line_says_so():
     free = small_problem(batch=4, **SHORT)
     plans = [p for p in every_plan(free) if evaluate(free, p).legal]

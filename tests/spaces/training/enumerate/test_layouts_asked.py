@@ -47,7 +47,7 @@ def laid_out_so(problem: Problem, ends: tuple[int, ...]) -> list[GroupPlan]:
     return [plan for plan in every_plan(problem, only) if evaluate(problem, plan).legal]
 
 
-@examples(3, more=7)
+@examples(1, more=21)
 @given(
     ends=cuts(),
     cluster=st.sampled_from((small_cluster(), small_cluster(1, 2, slow=1), small_cluster(1, 4))),
@@ -92,6 +92,7 @@ def test_the_best_layout_of_the_free_optimum_takes_as_long():
         assert found.objective == pytest.approx(free.objective, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_even_plans_have_equal_layers_and_no_other_is_faster():
     problem = small_problem(
         **SHORT, constraints=constraints_of({**FEW, "layout": "even", "pp": "2..4"})

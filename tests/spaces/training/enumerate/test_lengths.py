@@ -60,6 +60,7 @@ def solved(batching: str) -> tuple[Problem[Any], Result]:
     return problem, solve(problem)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("batching", often([JOINED, LONGEST, GROUPED, FULL], JOINED, GROUPED))
 def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> None:
     """No plan of PEFT and the Trainer beats the bound; torchtitan refuses to make them itself."""
@@ -70,7 +71,7 @@ def test_the_trainer_makes_samples_that_torchtitan_does_not(batching: str) -> No
         solve(problem_of("torchtitan", "dense", batching))
 
 
-@for_each("case", thinned(CASES, 5))
+@for_each("case", thinned(CASES, 13))
 def test_no_plan_is_faster_than_the_bound(case: tuple[str, str, str]) -> None:
     assert_plans_keep_the_bound(problem_of(*case))
 
@@ -90,6 +91,7 @@ def test_the_best_of_all_degrees_is_that_of_each(batching: str) -> None:
     assert min(times) == pytest.approx(found.objective, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_packing_trains_more_tokens_in_a_second_than_padding() -> None:
     rates = {}
     for batching in BATCHINGS:
@@ -100,6 +102,7 @@ def test_packing_trains_more_tokens_in_a_second_than_padding() -> None:
     assert rates[PACKED] > rates[JOINED]
 
 
+@pytest.mark.slow
 def test_one_length_costs_as_much_as_no_lengths() -> None:
     plain = solve(problem_of("megatron", "dense", ""))
     for batching in BATCHINGS:

@@ -280,6 +280,7 @@ def neighbours(plan: GroupPlan) -> Iterator[GroupPlan]:
             yield replace(plan, settings=settings)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2", "deepspeed"])
 @given(data=st.data())
 @examples(3, more=8)

@@ -82,6 +82,7 @@ def problems(draw):
     )
 
 
+@pytest.mark.slow
 def test_no_random_plan_is_faster_than_the_bound():
     uneven = []
 
@@ -156,7 +157,7 @@ def variants_of(problem, draw, most):
     return draw.sample(every, min(most, len(every)))
 
 
-@examples(6, more=8)
+@examples(3, more=16)
 @given(problem=interleaved(), draw=st.randoms(use_true_random=False))
 def test_the_tree_finds_the_best_of_all_layouts(problem, draw):
     """And no layout takes less than it says, of the whole tree or of a single layout."""

@@ -108,6 +108,7 @@ def test_whoever_listens_is_told_what_is_known_at_the_end(space: str) -> None:
     assert told[-1] == pytest.approx((result.objective, result.bound), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_degrees_beside_a_plan_have_twice_or_half_of_one() -> None:
     problem = small_problem(small_cluster(2, 4), batch=8, experts=MIXTURE)
     changes = set()

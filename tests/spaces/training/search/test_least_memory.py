@@ -21,6 +21,7 @@ from tests.random_problems import large_problems
 SPACES = ("megatron", "torchtitan", "deepspeed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES)
 @examples(12)
 @given(data=st.data())

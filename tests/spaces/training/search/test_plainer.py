@@ -78,6 +78,7 @@ SMALL: dict[str, Callable[[], Problem[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", often(SMALL, "megatron, little memory", "deepspeed"))
 def test_the_plan_is_the_plainest_of_all_that_take_hardly_longer(name: str) -> None:
     assert_plainest(SMALL[name]())

@@ -41,6 +41,7 @@ from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
 
 
+@pytest.mark.slow
 def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:
     made = []
 
@@ -231,6 +232,7 @@ def test_the_plan_of_a_search_without_parts_is_saved_and_judged_again(
         check_certificate(saved.problem, beside)
 
 
+@pytest.mark.slow
 def test_a_start_that_no_search_ended_with_is_improved_like_any_first_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -294,6 +296,7 @@ def test_no_part_is_listed_after_the_end() -> None:
     assert result.bound > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", often([64, 128], 64))
 def test_a_start_is_there_though_there_is_no_time_to_list_the_parts(
     monkeypatch: pytest.MonkeyPatch, batch: int

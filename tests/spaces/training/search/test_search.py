@@ -83,6 +83,7 @@ def tight():
     return problem, solve(problem)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("cluster", "options"),
     [
@@ -219,7 +220,7 @@ def on_the_host(problem, *, link, share=0.0, **offload):
     )
 
 
-@examples(3)
+@examples(1, more=12)
 @given(
     limit=st.floats(1.4, 3.0),
     link=st.sampled_from((1e9, 3e10, 1e12)),
@@ -296,6 +297,7 @@ def test_no_plan_is_faster_than_the_bound():
         assert not evaluation.legal or evaluation.iteration_time >= bound * (1 - 1e-12)
 
 
+@pytest.mark.slow
 def test_more_memory_is_never_worse():
     times = [
         solve(small_problem(batch=4, memory_limit=limit * GIB, **WIDE)).objective
@@ -359,6 +361,7 @@ def measured(cluster, degrees, factor=1.0):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", often([(1,), (1, 2)], (1, 2)))
 def test_measured_times_of_layers_are_used(degrees):
     cluster = small_cluster(1, 2, slow=1)
@@ -377,6 +380,7 @@ def test_measured_times_of_layers_are_used(degrees):
     assert solve(problem(1000.0)).objective > 100 * as_measured.objective
 
 
+@pytest.mark.slow
 @for_each(
     ("seed", "cluster"),
     thinned(
@@ -439,7 +443,7 @@ def holes(rng, cluster, model):
     return element_table(measurements_of(rows, "rows.csv"), model)
 
 
-@examples(3)
+@examples(1, more=12)
 @given(
     seed=st.integers(0, 2**32 - 1),
     cluster=st.sampled_from(
@@ -491,6 +495,7 @@ def measured_links(rng):
     return link_times(measurements_of(rows, "links.csv"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
 def test_too_little_memory_is_told_with_what_would_do(options):
     problem = small_problem(batch=4, memory_limit=1.1 * GIB, **options)

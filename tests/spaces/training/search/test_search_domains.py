@@ -201,6 +201,7 @@ def test_random_problems_demand_all_that_can_be_demanded(name: str) -> None:
     assert {*runtime_named(name).listens} - {*drawn} <= others
 
 
+@pytest.mark.slow
 @for_each("name", SOME)
 def test_declared_requests_are_those_of_examples(name: str) -> None:
     runtime = runtime_named(name)
@@ -223,6 +224,7 @@ def test_declared_requests_are_those_of_examples(name: str) -> None:
         assert search.on_request == found, choice
 
 
+@pytest.mark.slow
 @for_each("name", RUNTIMES)
 def test_values_that_may_be_demanded_are_there(name: str) -> None:
     """Also of choices that a runtime decides by itself."""
@@ -284,6 +286,7 @@ def test_variants_compute_again_what_is_said(name: str, model: str) -> None:
             assert variant.virtual == 1 or runtime_named(name).interleaves
 
 
+@pytest.mark.few(25)
 @pytest.mark.parametrize(
     ("name", "choice"),
     [(name, choice) for name in RUNTIMES for choice in runtime_named(name).listens],

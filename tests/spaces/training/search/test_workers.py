@@ -72,6 +72,7 @@ def found_alone(case: int) -> list[object]:
     return found(*CASES[case], 1)
 
 
+@pytest.mark.slow
 @for_each("case", thinned(range(len(CASES)), 2))
 def test_nothing_depends_on_the_number_of_processes(case: int) -> None:
     alone = found_alone(case)
@@ -80,10 +81,12 @@ def test_nothing_depends_on_the_number_of_processes(case: int) -> None:
     assert found(*CASES[case], 3) == alone
 
 
+@pytest.mark.slow
 def test_several_plans_do_not_either() -> None:
     assert found(*CASES[0], 2, top=4) == found(*CASES[0], 1, top=4)
 
 
+@pytest.mark.slow
 @for_each("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_lost_processes_change_nothing(end: signal.Signals) -> None:
     here, alone, answer, asked = os.getpid(), found_alone(1), MegatronSearch.answer, []
