@@ -52,9 +52,8 @@ class SparseAttention:
     attends to, at most. every: one layer in so many has an indexer, and those after it see its
     keys (GLM-5.2); offset: the layers up to this number all have one. loss: what trains the
     indexer, the divergence of its scores from attention's over the chosen keys, or nothing.
-    interleaved: its
-    rotary channels turn in pairs, as those of attention do. rotated: its queries and keys go
-    through a Hadamard matrix. epsilon: of the norm of its keys.
+    interleaved: its rotary channels turn in pairs, as those of attention do. rotated: its queries
+    and keys go through a Hadamard matrix. epsilon: of the norm of its keys.
     """
 
     heads: int
