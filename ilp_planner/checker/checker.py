@@ -3560,8 +3560,9 @@ def said_of_jobs(plans, jobs, cases, claimed):
             f"{faster_left(plans, jobs, cases, claimed)}"]  # fmt: skip
     if plans["asked"]:
         left.append(f"all but {plans['asked']}")
-    only = (f"{key} {', '.join(map(str, sorted(of)))}" for key, of in plans["only"].items())
-    left += [f"all but {one}" for one in only]
+    only = (f"{key.replace('_', ' ')} {' or '.join(map(str, sorted(of)))}"
+            for key, of in plans["only"].items())  # fmt: skip
+    left += [f"all but {one}" for one in only if one not in plans["asked"].split(", ")]
     left += ["recomputation of some layers of a stage"] * (not plans["blocks"])
     several = "several stages of a rank"
     if plans["interleaves"] and len({*plans["pattern"]}) > 1:

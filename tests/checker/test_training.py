@@ -540,6 +540,23 @@ def test_what_a_set_leaves_out_is_said(key: str, value: Any, said: str) -> None:
     assert said in "; ".join(checker.narrower_jobs({**plans, key: value}))
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("", ["all but virtual stages 1"]),
+        ("virtual stages 1, layout even", ["all but virtual stages 1, layout even"]),
+        ("virtual stages 12", ["all but virtual stages 12", "all but virtual stages 1"]),
+    ],
+)
+def test_what_a_set_is_limited_to_is_said_once(asked: str, said: list[str]) -> None:
+    """Whether its file's words have it or not."""
+    found = copy.deepcopy(small()[0])
+    limits = found["certificate"]["independent"]["set"]
+    limits["asked"], limits["only"] = asked, {"virtual_stages": [1]}
+    left = checker.check(read(found))["left_out"]
+    assert [one for one in left if "virtual stages" in one] == said
+
+
 def test_settings_of_a_set_are_said_as_they_are() -> None:
     found = copy.deepcopy(small()[0])
     listed = found["certificate"]["independent"]["set"]["choices"]
