@@ -381,8 +381,8 @@ def of_virtual_stages(settings: Settings, pp: int, virtual: int) -> Iterator[Bro
         yield Broken(OVERLAP, f"pp {pp} without virtual stages", "virtual stages")
 
 
-def does_otherwise(job: TrainingJob) -> bool:
-    """Tell whether Megatron accepts settings of a job that it does not run as they say.
+def otherwise(job: TrainingJob) -> Iterator[Broken]:
+    """Yield settings of a job that Megatron accepts and does not run as they say.
 
     It turns overlap of tensor parallelism off with latent attention
     (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange, or none, are
@@ -391,18 +391,25 @@ def does_otherwise(job: TrainingJob) -> bool:
     the host (Megatron-LM, pull request 4623). flex is DeepEP.
     """
     settings, model = job.settings, job.model
-    kernels, inner = settings.kernels, settings.cp_inner
+    kernels, own, inner = settings.kernels, settings.optimizer, settings.cp_inner
+    if settings.overlap_tensor and model.latent is not None:
+        yield Broken("tensor overlap", "on", "off with latent attention, as Megatron turns it")
+    ring = settings.cp_comm == "a2a+p2p"
+    if (ring and not 1 < inner < settings.cp) or (inner and inner == settings.cp):
+        have = f"{inner} of {settings.cp} context-parallel ranks that exchange heads"
+        yield Broken("ring of exchanges", have, "several of them, and fewer than all")
+    if 1 < own.instances == job.dp * settings.cp:
+        yield Broken("optimizer instances", str(own.instances), "fewer than ranks with a parameter")
     padded = kernels.capacity and kernels.pad_to_capacity
-    graphs_all = kernels.graphs and not kernels.graphed
-    return bool(
-        (settings.overlap_tensor and model.latent is not None)
-        or (inner and inner == settings.cp)
-        or (settings.cp_comm == "a2a+p2p" and not 1 < inner < settings.cp)
-        or 1 < settings.optimizer.instances == job.dp * settings.cp
-        or (graphs_all and model.experts is not None and not padded)
-        or (settings.optimizer.offload and settings.optimizer.sharding != "optimizer")
-        or (kernels.by_deep_ep and not job.gpu_architecture.deep_ep)
-    )
+    if kernels.graphs and not kernels.graphed and model.experts is not None and not padded:
+        limit = "attn or router, as the host asks how many tokens each expert has"
+        yield Broken(GRAPHS, f"{_graphs(settings)} with experts", limit)
+    if own.offload and own.sharding != "optimizer":
+        have = f"states on the host, sharded by {own.sharding}"
+        yield Broken("optimizer offload", have, "sharded by optimizer")
+    if kernels.by_deep_ep and not job.gpu_architecture.deep_ep:
+        have = f"DeepEP on {job.gpu_architecture.name}"
+        yield Broken("dispatcher", have, "alltoall or allgather, as DeepEP has no kernels for it")
 
 
 def _graphs(settings: Settings) -> str:

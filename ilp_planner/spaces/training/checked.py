@@ -153,6 +153,10 @@ class CheckedRuntime(Runtime):
         except PlanError as error:
             yield str(error)
 
+    def otherwise(self, job: TrainingJob) -> Iterator[str]:
+        """Yield nothing: what is not run as it says is refused."""
+        yield from ()
+
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
         """Return the fields of settings with a key of the runtime; whether it takes their values
         say its checks."""

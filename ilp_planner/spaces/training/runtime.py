@@ -26,10 +26,10 @@ from ilp_planner.settings.rules import (
     check_states,
     check_tuning,
     context_rules,
-    does_otherwise,
     of_degrees,
     of_recomputation,
     of_virtual_stages,
+    otherwise,
     that_follow,
 )
 from ilp_planner.settings.table import BY_NAME, SETTINGS
@@ -260,6 +260,10 @@ class Runtime:
         )
         yield from map(str, violations(broken))
 
+    def otherwise(self, job: TrainingJob) -> Iterator[str]:
+        """Yield why settings of a job, which are not refused, would not be run as they say."""
+        yield from map(str, violations(otherwise(job)))
+
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
         """Tell whether settings of a job go with a recomputation: with whole layers on the host
         there is none (`check_offload`)."""
@@ -282,11 +286,11 @@ class Runtime:
 
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job: not what is left out unless
-        something is said of it, and only what Megatron runs as stated (`does_otherwise`)."""
+        something is said of it, and only what Megatron runs as stated."""
         left_out = (
             values.of(job) and not getattr(asked, name) for name, values in _left_out(self.name)
         )
-        return not (any(left_out) or does_otherwise(job))
+        return not (any(left_out) or any(otherwise(job)))
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
         """Return the fields of settings that the runtime has, by names such as `kernels.graphs`."""

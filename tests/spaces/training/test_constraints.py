@@ -306,6 +306,23 @@ def test_a_rule_that_all_plans_with_a_demand_break_is_said(space, said, why):
 
 
 @for_each(
+    ("said", "why"),
+    [
+        ({"cuda_graphs": "layer"}, "CUDA graphs: found transformer_engine with experts"),
+        ({"cuda_graphs": "full_iteration"}, "CUDA graphs: found full_iteration with experts"),
+        ({"cp": "2", "cp_comm": "a2a+p2p"}, "ring of exchanges: found 2 of 2"),
+        (
+            {"optimizer_offload": "0.5", "sharding": "gradients"},
+            "optimizer offload: found states on the host, sharded by gradients",
+        ),
+    ],
+)
+def test_what_megatron_would_not_run_as_it_says_is_said(said, why):
+    with pytest.raises(InfeasibleError, match=f"no plan of .* has (it|both): {why}.* would do$"):
+        small_problem(experts=MIXTURE, constraints=constraints_of(said))
+
+
+@for_each(
     ("space", "said", "batch", "repair"),
     [
         ("torchtitan", {"lora": "8"}, 4, {"global_batch": "3"}),

@@ -196,7 +196,9 @@ def _reason(names: Collection[str], demands: Demands) -> str:
     problem = demands.made(names)
     try:
         for part in _demanded(problem):
-            broken = [*problem.costs.runtime.refusals(part.job), *_of_recomputations(part)]
+            runtime = problem.costs.runtime
+            broken = [*runtime.refusals(part.job), *runtime.otherwise(part.job)]
+            broken += _of_recomputations(part)
             rules = [rule for rule in rules or broken if rule in broken]
             if not rules or not deadline.goon():
                 break

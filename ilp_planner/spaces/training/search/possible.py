@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -65,7 +66,9 @@ def plainest_refusal(parts: Iterable[MegatronPart]) -> str:
     plainest = min(parts, key=_width, default=None)
     if plainest is None:
         return ""
-    return next(iter(plainest.costs.runtime.refusals(plainest.job)), "").removeprefix("plan: ")
+    runtime = plainest.costs.runtime
+    every = chain(runtime.refusals(plainest.job), runtime.otherwise(plainest.job))
+    return next(every, "").removeprefix("plan: ")
 
 
 def _width(part: MegatronPart) -> int:
