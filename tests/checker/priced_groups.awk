@@ -19,6 +19,13 @@ function main(    k, n, c, q, t, r, x, l, p) {
             size[k, nodes[k]++] = v[P "set/nodes/" n "/1"]
         count[k] += v[P "set/nodes/" n "/1"] * v[P "set/nodes/" n "/2"]
     }
+    seated = 0
+    for (k = 0; k < types; k++)
+        for (c = 0; (P "set/tensor_degrees/" k "/" c) in v; c++) {
+            t = v[P "set/tensor_degrees/" k "/" c]; x = r = 0
+            for (n = 0; n < nodes[k]; n++) { x += int(size[k, n] / t); r += size[k, n] % t > 0 }
+            if (r) { of[seated] = k; degree[seated] = t; places[seated++] = x }
+        }
     for (q = 0; (P "table/pairs/" q "/tp") in v; q++) {
         k = v[P "table/pairs/" q "/type"]; t = v[P "table/pairs/" q "/tp"]
         for (r = 0; (P "table/pairs/" q "/samples/" r) in v; r++) {
@@ -39,6 +46,8 @@ function main(    k, n, c, q, t, r, x, l, p) {
             longest = v[P "cases/" c "/prices/" p "/0"] / 1e12
             for (k = 0; k < types; k++)
                 price[k] = v[P "cases/" c "/prices/" p "/" (k + 1)] / 4096e12
+            for (q = 0; q < seated; q++)
+                seat[q] = v[P "cases/" c "/prices/" p "/" (types + q + 1)] / 4096e12
             bound()
         }
     }
@@ -46,7 +55,7 @@ function main(    k, n, c, q, t, r, x, l, p) {
 
 # ---- one vector of prices
 
-function bound(    i, j, k, d, tp, all, here) {
+function bound(    i, j, k, tp, all) {
     for (i = 0; i < L; i++) for (j = 1; j <= L; j++) best[i, j] = 1e30
     for (tp = 1; tp <= 1024; tp++) choose(0, tp, 0, 0)
     before[0] = 0
@@ -56,6 +65,7 @@ function bound(    i, j, k, d, tp, all, here) {
             if (before[i] + best[i, j] < before[j]) before[j] = before[i] + best[i, j]
     }
     for (k = 0; k < types; k++) all += price[k] * count[k]
+    for (k = 0; k < seated; k++) all += seat[k] * places[k]
     all = (before[L] >= 1e29) ? 1e30 : before[L] - all
     printf "%d %.17g %.17g\n", B, longest, all
 }
@@ -133,6 +143,8 @@ function group(tp, kinds, dp,    mean, r, k, j, i, l, x, part, lead, sum, speed,
     end = -1e30; fits = 1
     for (k = 0; k < types; k++) if (replicas[k]) {
         use += price[k] * replicas[k] * tp
+        for (i = 0; i < seated; i++)
+            if (of[i] == k) use += seat[i] * replicas[k] * int(tp / degree[i])
         if (!((k, tp, mean) in known)) fits = 0
         else if (sync[k, tp, mean] > end) end = sync[k, tp, mean]
     }

@@ -182,7 +182,7 @@ OTHERS = {"none": "parameters", "optimizer": "parameters", 1: 2}
 
 
 @given(SEEDS)
-@examples(15, more=300)
+@examples(15, more=30)
 def test_what_a_runtime_makes_of_degrees_is_what_the_checker_makes(seed: int) -> None:
     for problem in (drawn_problem(seed), drawn_problem(seed, several=True)):
         if not unproved(problem, 1.0):
@@ -252,7 +252,7 @@ def toml_of(said: dict[str, Any]) -> str:
 
 
 @given(SEEDS)
-@examples(15, more=300)
+@examples(15, more=70)
 def test_a_model_text_that_says_another_model_is_refused(seed: int) -> None:
     problem, drawn = drawn_problem(seed), random.Random(seed)
     proof = read(training_proof(problem, 1.0)) if not unproved(problem, 1.0) else {}

@@ -101,7 +101,7 @@ def record_of(
 
 
 @given(DRAWN, st.sampled_from((1.0, 1.05, 1.5, 4.0)))
-@examples(3, more=800)
+@examples(3, more=70)
 def test_no_bound_is_above_a_plan(seed: int, claim: float) -> None:
     problem, result = solved(seed)
     found = record_of(problem, result, claim)
@@ -165,7 +165,7 @@ def judged_alike(problem: Problem[Any], plan: Any, bound: float) -> bool:
 
 
 @given(DRAWN)
-@examples(3, more=800)
+@examples(3, more=50)
 def test_plans_are_judged_alike(seed: int) -> None:
     problem, result = solved(seed)
     if result.plan is None:
@@ -261,7 +261,7 @@ def made_job(drawn: random.Random) -> Any:
 
 
 @given(SEEDS)
-@examples(6, more=1250)
+@examples(6, more=100)
 def test_no_bound_of_1f1b_is_above_the_best_cut_of_drawn_figures(seed: int) -> None:
     """Of layers of two kinds as well, which may take very different times."""
     for drawn in (random.Random(f"{seed} {number}") for number in range(20)):
@@ -279,7 +279,7 @@ def test_no_bound_of_1f1b_is_above_the_best_cut_of_drawn_figures(seed: int) -> N
 
 
 @given(SEEDS)
-@examples(60, more=2000)
+@examples(60, more=200)
 def test_ranks_that_take_all_they_can_come_as_far_as_any_cut(seed: int) -> None:
     drawn = random.Random(seed)
     job = made_job(drawn)
@@ -299,7 +299,7 @@ def test_ranks_that_take_all_they_can_come_as_far_as_any_cut(seed: int) -> None:
 
 
 @given(SEEDS, st.sampled_from(("none", 1)))
-@examples(60, more=2000)
+@examples(60, more=200)
 def test_ranks_of_several_stages_that_take_all_they_can_come_as_far_as_any_layout(
     seed: int, way: str | int
 ) -> None:
@@ -357,7 +357,7 @@ MISTAKES = (
 
 
 @given(DRAWN)
-@examples(3, more=667)
+@examples(3, more=34)
 def test_false_claims_of_a_planner_with_a_mistake_are_noticed(seed: int) -> None:
     place, name, wrong = random.Random(seed).choice(MISTAKES)
     problem, true = drawn_problem(seed), solved(seed)[1]
@@ -439,7 +439,7 @@ def test_a_plan_with_settings_that_are_not_computed_is_not_judged_without_a_word
 
 
 @given(SEEDS)
-@examples(3, more=20000)
+@examples(3, more=130)
 def test_no_edit_of_the_set_proves_more_without_a_word(seed: int) -> None:
     record, optimum, _ = small(seed)
     drawn = random.Random(seed)
@@ -471,7 +471,7 @@ def test_no_degrees_can_be_left_out(seed: int) -> None:
 
 
 @given(SEEDS)
-@examples(3, more=20000)
+@examples(3, more=70)
 def test_an_edited_plan_is_legal_only_if_the_judge_says_so(seed: int) -> None:
     record, _, problem = small(seed)
     found = edited(record, random.Random(seed), ("plan", "stages"))
@@ -589,7 +589,7 @@ def test_figures_that_no_float_holds_are_refused_in_a_line() -> None:
 
 
 @given(SEEDS)
-@examples(60, more=1000)
+@examples(60, more=5)
 def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
     assert_said_in_lines(edited(small(seed)[0], random.Random(seed)))
 
