@@ -35,7 +35,7 @@ def test_even_steps_have_no_parts(seed: int, noise: float) -> None:
     found = steps(even(seed, noise=noise))
     lost = found.warming + found.rhythmic + found.random + found.raised
     assert abs(lost) < 0.02 * found.mean
-    assert found.noise == pytest.approx(noise, rel=0.5)
+    assert noise / 2 < found.noise < 2 * noise  # of the nearest quarter of 199 differences
 
 
 @given(SEEDS, st.integers(3, 50), st.floats(0.5, 5))
