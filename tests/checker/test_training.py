@@ -101,7 +101,7 @@ def record_of(
 
 
 @given(DRAWN, st.sampled_from((1.0, 1.05, 1.5, 4.0)))
-@examples(3, more=70)
+@examples(3, more=35)
 def test_no_bound_is_above_a_plan(seed: int, claim: float) -> None:
     problem, result = solved(seed)
     found = record_of(problem, result, claim)
@@ -165,7 +165,7 @@ def judged_alike(problem: Problem[Any], plan: Any, bound: float) -> bool:
 
 
 @given(DRAWN)
-@examples(3, more=50)
+@examples(3, more=25)
 def test_plans_are_judged_alike(seed: int) -> None:
     problem, result = solved(seed)
     if result.plan is None:
@@ -357,7 +357,7 @@ MISTAKES = (
 
 
 @given(DRAWN)
-@examples(3, more=34)
+@examples(3, more=17)
 def test_false_claims_of_a_planner_with_a_mistake_are_noticed(seed: int) -> None:
     place, name, wrong = random.Random(seed).choice(MISTAKES)
     problem, true = drawn_problem(seed), solved(seed)[1]

@@ -307,16 +307,16 @@ def test_solved_ends_are_alone(pp: int, looked: Looked) -> None:
 
 @pytest.mark.slow
 def test_many_solved_plans_are_read(tmp_path: Path) -> None:
-    cases = {str(number): case for number, case in enumerate(solved(60))}
-    assert len(cases) >= 40
+    cases = {str(number): case for number, case in enumerate(solved(20))}
+    assert len(cases) >= 12
     for case, facts in looked_at(cases, tmp_path).values():
         check(case, facts)
 
 
 @pytest.mark.slow
 def test_many_jobs_are_read_or_refused(tmp_path: Path) -> None:
-    cases = {str(number): case for number, case in enumerate(drawn(400))}
-    assert len(cases) > 100
+    cases = {str(number): case for number, case in enumerate(drawn(100))}
+    assert len(cases) > 25
     for case, facts in looked_at(cases, tmp_path).values():
         check(case, facts)
 
