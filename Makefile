@@ -36,7 +36,7 @@ test: $(READY_TEST)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 
 test-all: $(READY_TEST) docs
-	$(BIN)/python -m pytest -n auto -m "slow or not slow" --hypothesis-profile=new
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow or not slow" --hypothesis-profile=new
 
 # Pages of plans in headless Chromium: Debian's or Ubuntu's package, where none is there.
 test-page: $(READY_TEST)
