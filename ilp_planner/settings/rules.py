@@ -9,7 +9,7 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
-from ilp_planner.settings.values import FUSED_LOSS, MOMENTS
+from ilp_planner.settings.values import CUDA_GRAPHS, FUSED_LOSS, MOMENTS
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.lengths import FULL, PACKED, PADDED
 from ilp_planner.specs.training import MIXTURES, OPERATORS, ORDERS, RECOMPUTED, Offload
@@ -403,7 +403,7 @@ def otherwise(job: TrainingJob) -> Iterator[Broken]:
     padded = kernels.capacity and kernels.pad_to_capacity
     if kernels.graphs and not kernels.graphed and model.experts is not None and not padded:
         limit = "attn or router, as the host asks how many tokens each expert has"
-        yield Broken(GRAPHS, f"{_graphs(settings)} with experts", limit)
+        yield Broken(GRAPHS, f"{CUDA_GRAPHS.read(settings)} with experts", limit)
     if own.offload and own.sharding != "optimizer":
         have = f"states on the host, sharded by {own.sharding}"
         yield Broken("optimizer offload", have, "sharded by optimizer")

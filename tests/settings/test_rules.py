@@ -186,6 +186,14 @@ OTHERWISE: dict[str, tuple[TrainingJob, str]] = {
         "ring of exchanges",
     ),
     "half of them": (job(settings=Settings(cp=4, cp_comm="a2a+p2p", cp_inner=2)), ""),
+    "copies on every rank": (
+        job(dp=4, settings=Settings(optimizer=OptimizerSettings(instances=4))),
+        "optimizer instances",
+    ),
+    "copies on every other rank": (
+        job(dp=4, settings=Settings(optimizer=OptimizerSettings(instances=2))),
+        "",
+    ),
     "graphs of layers without experts": (job(settings=graphed()), ""),
     "graphs of layers with experts": (experts_job(graphed()), "CUDA graphs"),
     "graphs of attention with experts": (experts_job(graphed("attn")), ""),

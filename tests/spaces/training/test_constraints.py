@@ -308,7 +308,7 @@ def test_a_rule_that_all_plans_with_a_demand_break_is_said(space, said, why):
 @for_each(
     ("said", "why"),
     [
-        ({"cuda_graphs": "layer"}, "CUDA graphs: found transformer_engine with experts"),
+        ({"cuda_graphs": "layer"}, "CUDA graphs: found layer with experts"),
         ({"cuda_graphs": "full_iteration"}, "CUDA graphs: found full_iteration with experts"),
         ({"cp": "2", "cp_comm": "a2a+p2p"}, "ring of exchanges: found 2 of 2"),
         (
