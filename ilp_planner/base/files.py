@@ -369,6 +369,7 @@ def _refuse_constant(name: str) -> None:
 
 
 NUMBERS = {bool, int, float}
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder each time
 
 
 def to_json(value: Any, *, indent: int = 1) -> str:
@@ -393,19 +394,16 @@ def _finite(value: Any) -> Any:
 
 def _spread(value: Any, indent: int, depth: int) -> str:
     if not isinstance(value, dict | list) or not value:
-        return json.dumps(value, ensure_ascii=False)
+        return _encode(value)
     if isinstance(value, list) and {*map(type, value)} <= NUMBERS:
-        return json.dumps(value)  # a row of numbers is easier to read as a row, however long
+        return _encode(value)  # a row of numbers is easier to read as a row, however long
     items = value.values() if isinstance(value, dict) else value
     if not any(isinstance(v, dict | list) and v for v in items):
-        flat = json.dumps(value, ensure_ascii=False)
+        flat = _encode(value)
         if len(flat) + depth * indent <= LINE_WIDTH:
             return flat
     if isinstance(value, dict):
-        parts = [
-            f"{json.dumps(key, ensure_ascii=False)}: {_spread(v, indent, depth + 1)}"
-            for key, v in value.items()
-        ]
+        parts = [f"{_encode(key)}: {_spread(v, indent, depth + 1)}" for key, v in value.items()]
         opening, closing = "{", "}"
     else:
         parts = [_spread(v, indent, depth + 1) for v in value]

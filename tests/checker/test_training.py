@@ -26,8 +26,10 @@ from ilp_planner.inputs.problem import Problem
 from ilp_planner.optimize.result import Result
 from ilp_planner.optimize.solve import solve
 from ilp_planner.schedule.schedules import schedule_orders
-from ilp_planner.spaces.training.independent import training_proof, unproved
+from ilp_planner.spaces.training.independent import settings_of_form, training_proof, unproved
+from ilp_planner.spaces.training.independent_costs import form_of
 from ilp_planner.spaces.training.search.parts import MegatronPart
+from ilp_planner.spaces.training.search.possible import possible_degrees
 from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.lengths import PACKED, Lengths
 from tests.checker.test_checker import (
@@ -172,6 +174,17 @@ def test_plans_are_judged_alike(seed: int) -> None:
         return
     for plan, _ in zip(Drawer(problem, seed).plans(None), range(6), strict=False):
         judged_alike(problem, plan, result.objective)
+
+
+@pytest.mark.parametrize("model", ["dense", "experts"])
+@pytest.mark.parametrize("space", ["megatron", "deepspeed", "torchtitan"])
+def test_degrees_of_a_form_have_the_same_settings(space: str, model: str) -> None:
+    problem = runtime_problem(space, model, cluster=small_cluster(2, 8), global_batch=32)
+    found: dict[Any, Any] = {}
+    for degrees in possible_degrees(problem, problem.costs):
+        for number in range(len(problem.costs.choices)):
+            own = settings_of_form(problem, degrees._replace(choice=number))
+            assert found.setdefault((number, form_of(degrees)), own) == own
 
 
 @pytest.mark.parametrize(("pp", "layers"), [(2, 4), (2, 7), (3, 9)])

@@ -17,7 +17,7 @@ from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.independent_costs import counted_job, form_of, uncounted
 from ilp_planner.spaces.training.search.parts import settings_of
-from ilp_planner.spaces.training.search.possible import possible_choices, possible_degrees
+from ilp_planner.spaces.training.search.possible import with_choices
 from ilp_planner.specs.layer_kinds import ATTENTION, MLP
 from ilp_planner.specs.training import ORDERS
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings
 
@@ -108,19 +109,23 @@ def _counted(problem: Problem[MegatronCosts]) -> tuple[dict[str, Any], list[list
     choices: dict[tuple[int, ...], list[int]] = {}
     settings: dict[Settings, int] = {}
     forms: dict[tuple[int, str], int] = {}
-    for degrees in possible_degrees(problem, costs):
+    for degrees, numbers in with_choices(problem, costs):
+        choices[tuple(getattr(degrees, name) for name in DEGREES)] = [*numbers]
         form = form_of(degrees)
-        for number in range(len(costs.choices)):
-            own = settings_of(problem, costs, degrees._replace(choice=number))
-            own = replace(own, cp=1, ep=1, etp=0, order=ORDERS[0])
-            place = settings.setdefault(own, len(settings))
-            if forms.setdefault((number, form), place) != place:
-                raise AssertionError(f"settings of choice {number} and degrees {form} differ")
-        named = tuple(getattr(degrees, name) for name in DEGREES)
-        choices[named] = [*possible_choices(problem, costs, degrees)]
+        if (0, form) not in forms:
+            for number in range(len(costs.choices)):
+                own = settings_of_form(problem, degrees._replace(choice=number))
+                forms[number, form] = settings.setdefault(own, len(settings))
     job = counted_job(problem, list(settings))
     job["forms"] = [[*key, place] for key, place in forms.items()]
     return job, [choices[key] for key in sorted(choices)]
+
+
+def settings_of_form(problem: Problem[MegatronCosts], degrees: MegatronDegrees) -> Settings:
+    """Return a choice of settings with degrees, without what the degrees say themselves: the same
+    for all degrees of a form."""
+    own = settings_of(problem, problem.costs, degrees)
+    return replace(own, cp=1, ep=1, etp=0, order=ORDERS[0])
 
 
 def _rules(model: Decoder) -> dict[str, Any]:

@@ -201,14 +201,28 @@ def _possible(
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
     always = always and not asked.schedule
-    chosen = {**_chosen(problem, costs)}
+    for degrees, numbers in with_choices(problem, costs):
+        every = ((n, MegatronPart(problem, costs, degrees._replace(choice=n))) for n in numbers)
+        yield degrees, numbers if always else tuple(n for n, part in every if has_variant(part))
+
+
+def with_choices(
+    problem: Problem[MegatronCosts], costs: MegatronCosts
+) -> Iterator[tuple[MegatronDegrees, tuple[int, ...]]]:
+    """Yield the degrees that are possible, with the numbers of all choices of settings that go with
+    them: perhaps none, or none that leaves a variant.
+
+    Raises
+    ------
+    InfeasibleError: no degrees are possible.
+    """
+    chosen = _chosen(problem, costs)
     for degrees in possible_degrees(problem, costs):
         alike = costs.runtime.alike(degrees)
         numbers = chosen.get(alike)
         if numbers is None:
             numbers = chosen[alike] = tuple(possible_choices(problem, costs, degrees))
-        every = ((n, MegatronPart(problem, costs, degrees._replace(choice=n))) for n in numbers)
-        yield degrees, numbers if always else tuple(n for n, part in every if has_variant(part))
+        yield degrees, numbers
 
 
 def _chosen(
