@@ -25,8 +25,10 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.training import space as megatron_space
 from ilp_planner.spaces.training.bounds.variant import never_fits
+from ilp_planner.spaces.training.search import possible
 from ilp_planner.spaces.training.search import search as megatron_search
 from ilp_planner.spaces.training.search.first_plans import SAMPLES, likely_variants
+from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import (
     Remembered,
     likely_degrees,
@@ -80,19 +82,16 @@ def test_an_interrupted_enumeration_leaves_no_part_out(monkeypatch: pytest.Monke
     problem = small_problem()
     names = [part.name for part in megatron_parts(problem, problem.costs)]
     problem = small_problem()
-    asked = []
+    asked, is_refused = [], possible._is_refused
 
-    def interrupted(part: object) -> bool:
+    def interrupted(part: MegatronPart) -> bool:
         asked.append(part)
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return True
+        return is_refused(part)
 
     with monkeypatch.context() as patched:
-        patched.setattr("ilp_planner.spaces.training.search.possible._is_refused", interrupted)
-        patched.setattr(
-            "ilp_planner.spaces.training.search.possible.MegatronPart.divided", (), raising=False
-        )
+        patched.setattr(possible, "_is_refused", interrupted)
         with pytest.raises(KeyboardInterrupt):
             [*possible_parts(problem, problem.costs)]
     assert [part.name for part in megatron_parts(problem, problem.costs)] == names
