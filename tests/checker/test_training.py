@@ -41,10 +41,10 @@ from tests.checker.test_checker import (
     proved,
     read,
 )
-from tests.examples import everything, examples
+from tests.examples import everything, examples, for_each
 from tests.megatron_cases import GIB, alone, every_plan, small_cluster
 from tests.random_plans import Drawer
-from tests.runtime_cases import MIXTURE, runtime_problem
+from tests.runtime_cases import MIXTURE, MODELS, runtime_problem
 
 Record = dict[str, Any]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -176,8 +176,8 @@ def test_plans_are_judged_alike(seed: int) -> None:
         judged_alike(problem, plan, result.objective)
 
 
-@pytest.mark.parametrize("model", ["dense", "experts"])
-@pytest.mark.parametrize("space", ["megatron", "deepspeed", "torchtitan"])
+@for_each("model", sorted(MODELS))
+@for_each("space", ["megatron", "torchtitan", "torchtitan@0.2.2", "deepspeed"])
 def test_degrees_of_a_form_have_the_same_settings(space: str, model: str) -> None:
     problem = runtime_problem(space, model, cluster=small_cluster(2, 8), global_batch=32)
     found: dict[Any, Any] = {}
