@@ -176,15 +176,35 @@ def test_plans_are_judged_alike(seed: int) -> None:
         judged_alike(problem, plan, result.objective)
 
 
-@for_each("model", sorted(MODELS))
-@for_each("space", ["megatron", "torchtitan", "torchtitan@0.2.2", "deepspeed"])
-def test_degrees_of_a_form_have_the_same_settings(space: str, model: str) -> None:
-    problem = runtime_problem(space, model, cluster=small_cluster(2, 8), global_batch=32)
+def assert_settings_follow_from_forms(problem: Problem[Any]) -> None:
     found: dict[Any, Any] = {}
     for degrees in possible_degrees(problem, problem.costs):
         for number in range(len(problem.costs.choices)):
             own = settings_of_form(problem, degrees._replace(choice=number))
             assert found.setdefault((number, form_of(degrees)), own) == own
+
+
+@for_each("model", sorted(MODELS))
+@for_each("space", ["megatron", "torchtitan", "torchtitan@0.2.2", "deepspeed"])
+def test_degrees_of_a_form_have_the_same_settings(space: str, model: str) -> None:
+    cluster = small_cluster(2, 8)
+    assert_settings_follow_from_forms(
+        runtime_problem(space, model, cluster=cluster, global_batch=32)
+    )
+
+
+@for_each("asked", [{"dispatcher": "flex,alltoall"}, {"expert_overlap": "on,off"}])
+def test_so_they_have_of_what_experts_may_be_asked_for(asked: dict[str, str]) -> None:
+    constraints = constraints_of(asked)
+    assert_settings_follow_from_forms(
+        runtime_problem(
+            "megatron",
+            "experts",
+            cluster=small_cluster(2, 8),
+            global_batch=32,
+            constraints=constraints,
+        )
+    )
 
 
 @pytest.mark.parametrize(("pp", "layers"), [(2, 4), (2, 7), (3, 9)])
