@@ -48,6 +48,7 @@ DIVES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Relative: how far above the bound to look for a first plan."""
 NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
+FEW = 8  # parts that are looked into at once for a first plan: the next ones know of it
 AT_ONCE = 4  # parts that are looked into at once, of those that are open
 
 
@@ -142,12 +143,16 @@ def dive(search: GroupSearch[Any]) -> None:
     base = search.bound
     if any(state.boxed for state in search.states):  # too large for few labels
         return
+    # Parts that were searched as far come in the order of their bounds before: plans are in the
+    # first ones, and spare the others most.
+    order = search.states
     for slack in DIVES:
         guess = base * (1 + slack)
         if guess >= search.objective or guess >= NEVER:
             return
-        below = [state for state in search.states if state.bound < guess]
-        act_in(search, sorted(below, key=lambda s: s.bound), partial(dive_below, guess=guess))
+        order = sorted(order, key=lambda s: s.bound)
+        below = [state for state in order if state.bound < guess]
+        act_in(search, below, partial(dive_below, guess=guess), FEW)
         if search.objective <= guess or any(state.boxed for state in search.states):
             return
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Act = Callable[[GroupSearch[Any], PartState[Any]], None]
 
-TOGETHER = 16  # parts at once: what they find is known to the next ones
+TOGETHER = 16  # parts at once, at most: what they find is known to the next ones
 
 
 class Asked(NamedTuple):
@@ -52,17 +52,19 @@ class Learned(NamedTuple):
     ended: bool
 
 
-def act_in(search: GroupSearch[Any], states: Sequence[PartState[Any]], act: Act) -> None:
-    """Let an act look into parts, in some of them at once, and take what it finds in their order;
-    parts that are closed by then are left out.
+def act_in(
+    search: GroupSearch[Any], states: Sequence[PartState[Any]], act: Act, most: int = TOGETHER
+) -> None:
+    """Let an act look into parts, in so many of them at once, and take what it finds in their
+    order; parts that are closed by then are left out.
 
     Raises
     ------
     OutOfTimeError: the time is up; what was found is taken.
     """
-    for first in range(0, len(states), TOGETHER):
+    for first in range(0, len(states), most):
         search.check_time()
-        some = [one for one in states[first : first + TOGETHER] if not search.closed(one)]
+        some = [one for one in states[first : first + most] if not search.closed(one)]
         search.forget_closed()
         answers = _learned(search, some, act)
         for state, found in zip(some, answers, strict=True):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 PARTS_KEPT = 8  # parts whose times of ranges are kept: as many as are looked at in turn
+LONG = 512  # layers: of longer chains the times of one part alone, which take 200 MiB, are kept
 
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
@@ -150,11 +151,17 @@ def _tables_of(part: MegatronPart) -> dict[object, NDArray[np.float64]]:
     return {}
 
 
+@lru_cache(maxsize=1)
+def _long_tables_of(part: MegatronPart) -> dict[object, NDArray[np.float64]]:
+    """Return what is kept of a part with many layers."""
+    return {}
+
+
 def _kept(
     part: MegatronPart, key: tuple[object, ...], make: Callable[[], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
     """Return the settled times of ranges that several variants of a part share."""
-    known = _tables_of(part)
+    known = (_long_tables_of if part.costs.model.layers > LONG else _tables_of)(part)
     if key not in known:
         known[key] = _settled(part, make())
     return known[key]

@@ -10,7 +10,7 @@ from ilp_planner.spaces.training.bounds.cut_tables import (
     with_least_memory,
     with_memory,
 )
-from ilp_planner.spaces.training.bounds.schedule import LeastCuts, least_of_cuts
+from ilp_planner.spaces.training.bounds.schedule import LeastCuts, last_room
 from ilp_planner.spaces.training.bounds.variant import overfills_in_turns
 from ilp_planner.spaces.training.enumerate.partition import (
     INFINITE,
@@ -49,14 +49,14 @@ def best_spread(
     tables = timed_tables(part, variant)
     if variant.virtual > 1:  # what fits takes longer to say than what fits one virtual stage
         tables = with_least_memory(part, variant, tables)
-    least = least_of_cuts(tables)
+    least = LeastCuts(tables, last_room(tables)).seconds
     if least >= INFINITE:
         return CutSearch(None, NEVER)
     bound = least + least_peak(tables) + part.ranks.constant
     if bound >= cutoff:
         return CutSearch(None, bound)
     tables = with_memory(part, variant, tables)
-    cuts = LeastCuts(tables)
+    cuts = LeastCuts(tables, last_room(tables))
     if cuts.seconds >= INFINITE:
         return CutSearch(None, NEVER)
     once = least_peak(tables) + part.ranks.constant

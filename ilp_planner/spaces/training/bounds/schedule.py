@@ -321,14 +321,14 @@ class LeastCuts:
         return Near(found, limit)
 
 
-def least_of_cuts(tables: CutTables) -> float:
-    """Return the lower bound of cuts alone, in seconds. Its tables are written where the last ones
-    of this thread were: fresh pages would take longer than the bound."""
+def last_room(tables: CutTables) -> NDArray[np.float64]:
+    """Return the `room` that the last cuts of this thread had, for those that are looked at one
+    after the other: fresh pages would take longer than a bound, and as much memory once more."""
     shape = 2, tables.kind.size, *tables.work.shape[1:]
     room: NDArray[np.float64] | None = getattr(_LAST, "room", None)
     if room is None or room.shape != shape:
         room = _LAST.room = np.empty(shape)
-    return LeastCuts(tables, room).seconds
+    return room
 
 
 _LAST = threading.local()

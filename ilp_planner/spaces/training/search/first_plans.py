@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.spaces.training.bounds.cut_tables import timed_tables
-from ilp_planner.spaces.training.bounds.schedule import least_of_cuts
+from ilp_planner.spaces.training.bounds.schedule import LeastCuts, last_room
 from ilp_planner.spaces.training.bounds.variant import (
     bounded_variants,
     never_fits,
@@ -147,7 +147,8 @@ def scheduled_bound(part: MegatronPart, variant: Variant) -> float:
     if not part.spread(variant):
         return part.bound(variant)
     tables = timed_tables(part, variant)
-    return least_of_cuts(tables) + least_peak(tables) + part.ranks.constant
+    least = LeastCuts(tables, last_room(tables)).seconds
+    return least + least_peak(tables) + part.ranks.constant
 
 
 def look_at_likely(search: MegatronSearch, likely: Sequence[Likely]) -> None:
