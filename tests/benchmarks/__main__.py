@@ -93,6 +93,8 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "checked": checked.measure,
     "checked-trials": checked_trials.measure,
     "soon": proof.measure_soon,
+    "nodes": proof.measure_nodes,
+    "cores": lambda only, seconds: proof.measure_cores(only),
     "warm": reuse.measure_warm,
     "pinned": reuse.measure_pinned,
     "sweep": reuse.measure_sweep,

@@ -3,8 +3,8 @@
 python -m tests.benchmarks --suite growth [--only TEXT] [--seconds 60]
 
 Every row is a process of its own on two cores, with compiled kernels, that ends as soon as the gap
-asked for is proved; seconds are those of the whole process. Without `--seconds` it may take three
-times what is asked, and 20 s at least.
+asked for is proved, beside the same of an older commit; seconds are those of the whole process.
+Without `--seconds` it may take three times what is asked, and 20 s at least.
 """
 
 import json
@@ -20,15 +20,18 @@ from typing import Any
 
 from ilp_planner.base.numerics import PROVED
 from tests.benchmarks.cases import ROOT
-from tests.benchmarks.kept import Kept, on_cores
+from tests.benchmarks.kept import BESIDE, COMPILING, Kept, beside, loop, of_checkout, on_cores
 from tests.benchmarks.mixed_cases import SEEDS
 from tests.benchmarks.mixed_table import line
+from tests.benchmarks.proof import gap_of
 from tests.benchmarks.table import percent, write_table
 
 Row = dict[str, Any]
 
 LONGER, LEAST = 3.0, 20.0  # times what is asked, and seconds: the limits of runs
 MIB = 1024.0  # KiB, as the system counts what a process has at most
+FASTEST = ("--prefer-plain", "0")  # a plainer plan may be above the gap
+FASTEST_BEFORE = ("--tie", "0")  # as the older commit says it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +102,15 @@ CASES = (
 def measure(only: str, seconds: float | None) -> None:
     """Measure the cases whose name contains `only`; write the results and the table."""
     kept = Kept("growth", [case.name for case in CASES])
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, beside() as before:
         models = larger_models(Path(folder))
         for case in CASES:
             if only in case.name:
-                kept.add({"case": case.name} | run(case, case.limit(seconds), models))
+                limit = case.limit(seconds)
+                for root in (before, ROOT):
+                    run(case, COMPILING, models, root)
+                row = {"case": case.name, "loop_s": loop(), **run(case, limit, models)}
+                kept.add({**row, "before": run(case, limit, models, before)})
     write_table("growth", table(kept.rows))
 
 
@@ -115,8 +122,9 @@ def larger_models(folder: Path) -> dict[str, str]:
     return {"scale-layer-2048": str(path)}
 
 
-def run(case: Case, limit: float, models: dict[str, str]) -> Row:
-    """Solve in a process of its own until the gap is reached; return what it took.
+def run(case: Case, limit: float, models: dict[str, str], root: Path = ROOT) -> Row:
+    """Solve in a process of its own until the gap is reached; return what it took. root: of the
+    package.
 
     Raises
     ------
@@ -129,14 +137,15 @@ def run(case: Case, limit: float, models: dict[str, str]) -> Row:
     else:
         command = ["ilp_planner", "solve", "--model", models.get(model, model), *others]
         command += ["--time-limit", str(limit), "--gap", str(case.gap)]
-        command += ["--prefer-plain", "0", "--json"]  # a plainer plan may be above the gap
+        command += [*(FASTEST if root == ROOT else FASTEST_BEFORE), "--json"]
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", *command],
             stdout=output,
             stderr=errors,
-            cwd=ROOT,
+            cwd=root,
+            env=of_checkout(root),
             preexec_fn=on_cores(),
         )
         _, status, used = os.wait4(process.pid, 0)
@@ -160,20 +169,33 @@ def run(case: Case, limit: float, models: dict[str, str]) -> Row:
 def table(rows: Sequence[Row]) -> str:
     """Return as Markdown how soon the gap asked for was reached, or what it was at the limit."""
     cases = {case.name: case for case in CASES}
-    head = ["case", "gap asked", "asked (s)", "reached after (s)", "gap at the end", "CPU-s", "MiB"]
+    head = ["case", "loop (s)", "gap asked", "asked (s)", "reached after (s)", "gap at the end"]
+    head += ["CPU-s", f"{BESIDE}: gap", "CPU-s", "of its CPU-s", "MiB"]
     lines = [line(head), "|---|" + "---:|" * (len(head) - 1)]
     for row in rows:
-        case, gap = cases[row["case"]], row["gap"]
-        reached = gap is not None and gap <= max(case.gap, PROVED)
+        case, before = cases[row["case"]], row.get("before")
+        reached, share = _reached(case, row), "-"
+        if before is not None and reached:
+            share = f"{row['cpu_s'] / before['cpu_s']:.2f}"
+            share = share if _reached(case, before) else f"≤ {share}"
         most = f" of {case.most_mib:.0f}" if case.most_mib < float("inf") else ""
         cells = [
             case.name,
+            f"{row['loop_s']:.1f}" if "loop_s" in row else "-",
             percent(case.gap),
             f"{case.asked:.0f}",
             f"{row['wall_s']:.1f}" if reached else f"not in {row['limit_s']:.0f}",
-            "no plan" if gap is None else percent(0.0 if gap <= PROVED else gap),
+            gap_of(row),
             f"{row['cpu_s']:.1f}",
+            "-" if before is None else gap_of(before),
+            "-" if before is None else f"{before['cpu_s']:.1f}",
+            share,
             f"{row['peak_mib']:.0f}{most}",
         ]
         lines.append(line(cells))
     return "\n".join(lines)
+
+
+def _reached(case: Case, run: Row) -> bool:
+    """Tell whether a run came to the gap that is asked for."""
+    return run["gap"] is not None and run["gap"] <= max(case.gap, PROVED)

@@ -1,11 +1,14 @@
 """What suites of benchmarks share: rows that are kept, and processes that are measured."""
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Hashable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,9 @@ Row = dict[str, Any]
 
 RESULTS = Path(__file__).parent / "results"
 CORES = 2
+BESIDE = "ee45d751"  # the commit whose seconds those that are asked for are a share of
+COMPILING = 3.0  # seconds of a run before its measured one, which leaves kernels and bytecode
+ADDITIONS = 20_000_000  # of the loop
 
 
 class Kept:
@@ -47,6 +53,34 @@ class Kept:
         print(self.name, json.dumps(row)[:1000], flush=True)
         record = {"machine": f"Python {platform.python_version()}, {self.machine}"}
         self.file.write_text(json.dumps(record | {"rows": self.rows}, indent=1) + "\n")
+
+
+def loop() -> float:
+    """Return the CPU seconds of a loop in Python, which say how fast the machine is."""
+    begun, count = time.process_time(), 0
+    while count < ADDITIONS:
+        count += 1
+    return time.process_time() - begun
+
+
+@contextlib.contextmanager
+def beside(commit: str = BESIDE) -> Iterator[Path]:
+    """Check out a commit into a folder of its own, for as long as it is measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = str(Path(folder) / "before")
+        add = ["git", "worktree", "add", "--quiet", "--detach", root, commit]
+        subprocess.run(add, cwd=ROOT, check=True)
+        try:
+            yield Path(root)
+        finally:
+            remove = ["git", "worktree", "remove", "--force", root]
+            subprocess.run(remove, cwd=ROOT, check=True)
+
+
+def of_checkout(root: Path) -> dict[str, str]:
+    """Return the environment of a process that runs a checkout's package and keeps its bytecode."""
+    kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(root)}
 
 
 def on_cores(count: int = CORES) -> Callable[[], None]:
