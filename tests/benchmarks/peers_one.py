@@ -146,6 +146,8 @@ def search(problem: Problem[Any], judge: Judge, begun: float, seconds: float) ->
         stop = problem.space.search(state)
     except OutOfTimeError:
         stop = Stop.TIME
+    finally:
+        state.end()  # or its processes are waited for
     result = state.result(stop, ())
     plan = result.plan
     if plan is None:
