@@ -7,7 +7,7 @@ comes first: its result is a cutoff for the one that keeps all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,15 @@ from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.optimize.bounds.arrays import INFINITE, ascending, longer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from ilp_planner.optimize.graph import StageGraph
 
 FEW = 8  # labels at each node of a first search
+FIRST = 1 << 12  # labels that there is room for at first
+STEP = 1_000_000  # ways by arcs to labels between two looks at the clock, some 0.1 s
 
 
 def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
@@ -28,33 +34,79 @@ def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...
 
 
 def search_paths(
-    graph: StageGraph, cutoff: float = np.inf, most_labels: int = 2**62
+    graph: StageGraph,
+    cutoff: float = np.inf,
+    most_labels: int = 2**62,
+    goon: Callable[[], bool] = lambda: True,
 ) -> tuple[tuple[int, ...], float, float]:
     """Return the shortest path below `cutoff`, its time and a bound on all paths, in seconds.
 
     Without a path, () and inf. The bound is the path's time, or `cutoff` when there is none; a
-    search that needs more than `most_labels` ends early, without a path and with a weaker bound.
+    search that needs more than `most_labels`, or more time than `goon` gives, ends early, without
+    a path and with a weaker bound.
     """
     order, first = graph.by_tail()
-    known = (
-        graph.head[order], graph.time[order], first, graph.topological(), graph.begins, graph.sink,
-        graph.weight,
-    )  # fmt: skip
+    arcs = graph.head[order], graph.time[order], first, graph.topological(), graph.begins
+    reach = _reach(*arcs)
+    weakest = float(graph.weight * reach[1][graph.sink] + reach[0][graph.sink])
+    search = _Search(arcs, reach, graph.sink, graph.weight, most_labels, goon)
     most = min(cutoff, INFINITE)
-    _, near, _ = _labels(*known, most, FEW, most_labels)
-    most = min(most, near * (1 + ROUNDING))  # a path that is just as fast is found again
-    path, value, bound = _labels(*known, most, most_labels, most_labels)
+    found = search.best(most, FEW)
+    if found is not None:  # a path that is just as fast is found again
+        found = search.best(min(most, found[1] * (1 + ROUNDING)), most_labels)
+    if found is None:
+        return (), np.inf, min(weakest, cutoff)
+    path, value = found
     if value >= INFINITE:
-        return (), np.inf, cutoff if bound >= INFINITE else min(float(bound), cutoff)
-    arcs = tuple(int(order[a]) for a in path)
-    time = graph.path_time(arcs)
-    return arcs, time, time
+        return (), np.inf, cutoff
+    chosen = tuple(int(order[a]) for a in path)
+    time = graph.path_time(chosen)
+    return chosen, time, time
+
+
+class _Search(NamedTuple):
+    """What searches of a graph have in common.
+
+    arcs: heads and seconds of the arcs by their tails, the place of each node's first arc, the
+    nodes in order, and which of them are sources. reach: as `_reach` has it. most: labels.
+    """
+
+    arcs: tuple[NDArray[Any], ...]
+    reach: tuple[NDArray[np.float64], NDArray[np.float64]]
+    sink: int
+    weight: float
+    most: int
+    goon: Callable[[], bool]
+
+    def best(self, cutoff: float, width: int) -> tuple[list[int], float] | None:
+        """Return the arcs and seconds of the best path below the cutoff with so many labels at each
+        node, or no arcs and INFINITE; None if there were too many labels, or too little time."""
+        nodes = self.arcs[2].size - 1
+        begin, end = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+        end[self.sink] = 1  # label 0 is at the sink, where nothing follows
+        seconds = np.zeros(FIRST), np.zeros(FIRST)
+        links = np.full(FIRST, -1), np.full(FIRST, -1)
+        place, count, best, chosen = nodes - 1, 1, cutoff, -1
+        while place >= 0:
+            if not self.goon():
+                return None
+            seconds, links, place, count, best, chosen = _advance(
+                *self.arcs, *self.reach, self.sink, self.weight, width, self.most, STEP,
+                begin, end, seconds, links, place, count, best, chosen,
+            )  # fmt: skip
+            if count < 0:
+                return None
+        (arc, follow), path = links, []
+        while chosen >= 0 and arc[chosen] >= 0:
+            path.append(int(arc[chosen]))
+            chosen = follow[chosen]
+        return path, best if path else INFINITE
 
 
 @kernel
-def _labels(head, time, first, topological, sources, sink, weight, cutoff, width, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    nodes = first.size - 1
+def _reach(head, time, first, topological, sources):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     # least sum and least bottleneck of a way from a source to each node
+    nodes = first.size - 1
     reach_sum = np.full(nodes, INFINITE)
     reach_max = np.full(nodes, INFINITE)
     for x in range(nodes):
@@ -66,30 +118,34 @@ def _labels(head, time, first, topological, sources, sink, weight, cutoff, width
             w = head[a]
             reach_sum[w] = min(reach_sum[w], reach_sum[v] + time[a])
             reach_max[w] = min(reach_max[w], max(reach_max[v], time[a]))
-    size = 1 << 12
-    top = np.zeros(size)
-    total = np.zeros(size)
-    arc = np.full(size, -1)
-    follow = np.empty(size, np.int64)
-    begin = np.zeros(nodes, np.int64)
-    end = np.zeros(nodes, np.int64)
-    # label 0 is at the sink, where nothing follows
-    end[sink] = 1
-    count = 1
-    best = cutoff
-    chosen = -1
+    return reach_sum, reach_max
+
+
+@kernel
+def _advance(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    head, time, first, topological, sources, reach_sum, reach_max, sink, weight, width, most, step,
+    begin, end, seconds, links, place, count, best, chosen,
+):  # fmt: skip
+    # Makes labels of nodes from a place in their order on, until some steps are done. seconds: of
+    # each label, the slowest stage and the sum; links: its arc and the label that follows. count:
+    # of labels; negative if they are too many.
+    top, total = seconds
+    arc, follow = links
+    spent = 0
     room = 256
     made_top = np.empty(room)
     made_total = np.empty(room)
     made_arc = np.empty(room, np.int64)
     made_follow = np.empty(room, np.int64)
-    for x in range(nodes - 1, -1, -1):
-        v = topological[x]
+    while place >= 0 and spent < step:
+        v = topological[place]
+        place -= 1
         if v == sink or reach_sum[v] >= INFINITE:
             continue
         made = 0
         for a in range(first[v], first[v + 1]):
             w = head[a]
+            spent += 1 + end[w] - begin[w]
             for label in range(begin[w], end[w]):
                 m = max(time[a], top[label])
                 s = time[a] + total[label]
@@ -115,8 +171,8 @@ def _labels(head, time, first, topological, sources, sink, weight, cutoff, width
             top, total = longer(top, count + made), longer(total, count + made)
             arc, follow = longer(arc, count + made), longer(follow, count + made)
         if count + made > most:
-            weakest = weight * reach_max[sink] + reach_sum[sink]
-            return np.empty(0, np.int64), INFINITE, min(weakest, cutoff)
+            count = -1
+            break
         begin[v] = count
         least = INFINITE
         for z in ascending(tops):
@@ -149,12 +205,4 @@ def _labels(head, time, first, topological, sources, sink, weight, cutoff, width
                 follow[begin[v] + z] = follow[label]
             count = begin[v] + width
         end[v] = count
-    path = np.empty(nodes, np.int64)
-    length = 0
-    if chosen < 0:
-        return path[:0], INFINITE, cutoff
-    while arc[chosen] >= 0:
-        path[length] = arc[chosen]
-        length += 1
-        chosen = follow[chosen]
-    return path[:length], best, best
+    return (top, total), (arc, follow), place, count, best, chosen

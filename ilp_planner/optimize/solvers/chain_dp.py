@@ -42,7 +42,9 @@ class ChainDP(Backend):
             return _ResourceSearch(search, limits, deadline, most).run()
         from ilp_planner.optimize.bounds.paths import search_paths
 
-        path, _, bound = search_paths(search.graph, most_labels=self.most_labels)
+        path, _, bound = search_paths(
+            search.graph, most_labels=self.most_labels, goon=deadline.goon
+        )
         search.path, search.objective = (), math.inf  # of equal paths its own, not the hint
         search.update(path, bound)
         return Stop.PROOF if path or math.isinf(bound) else Stop.TIME

@@ -249,7 +249,7 @@ class OperatorSearch(SearchState):
         """
         try:
             solution = self.solved(graph, hint)
-            if self.solver == "auto" and solution.status is Status.UNKNOWN:
+            if self.solver == "auto" and solution.status is Status.UNKNOWN and self.goon():
                 self.backend = registry.get("cp-sat")
                 solution = self.solved(graph, hint)
         except (PlannerError, RuntimeError, ValueError, OSError, ImportError) as error:

@@ -177,18 +177,18 @@ def test_a_first_search_keeps_the_labels_that_promise_most(
     pairs = [(5.0, 5.0), (6.0, 2.5), (7.0, last)]
     graph = diamonds(*before, tuple(pairs[turn:] + pairs[:turn]))
     order, _ = graph.by_tail()
-    found, original = [], paths._labels
+    found, original = [], paths._Search.best
 
-    def labels(*given):
+    def best(*given):
         found.append(original(*given))
         return found[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "FEW", few)
-        patch.setattr(paths, "_labels", labels)
+        patch.setattr(paths._Search, "best", best)
         _, value, _ = search_paths(graph)
     assert value == 14.5 + len(before)
-    for path, seconds, _ in found:
+    for path, seconds in found:
         assert seconds == value
         assert graph.path_time([int(order[a]) for a in path]) == value
 
@@ -242,3 +242,23 @@ def test_labels_that_a_first_search_drops_come_back(few: int, seed: int, weight:
         _, none, weak = search_paths(graph, most_labels=12)
         assert math.isinf(none)
         assert 0 < weak <= least
+
+
+@MANY
+@given(graphs(), st.integers(0, 40))
+def test_a_search_that_is_ended_has_a_bound_and_no_path(graph: StageGraph, looks: int) -> None:
+    """The clock is looked at between any two nodes; however often it is, nothing else changes."""
+    left = [looks]
+
+    def goon() -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "STEP", 1)
+        path, value, bound = search_paths(graph, goon=goon)
+    if left[0] >= 0:
+        assert (path, value, bound) == search_paths(graph)
+    else:
+        assert (path, value) == ((), math.inf)
+        assert 0 < bound <= optimum(graph) * (1 + SAME)
