@@ -82,21 +82,20 @@ class _Search(NamedTuple):
         """Return the arcs and seconds of the best path below the cutoff with so many labels at each
         node, or no arcs and INFINITE; None if there were too many labels, or too little time."""
         nodes = self.arcs[2].size - 1
-        begin, end = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
-        end[self.sink] = 1  # label 0 is at the sink, where nothing follows
-        seconds = np.zeros(FIRST), np.zeros(FIRST)
-        links = np.full(FIRST, -1), np.full(FIRST, -1)
-        place, count, best, chosen = nodes - 1, 1, cutoff, -1
-        while place >= 0:
+        ranges = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+        ranges[1][self.sink] = 1  # label 0 is at the sink, where nothing follows
+        labels = np.zeros(FIRST), np.zeros(FIRST), np.full(FIRST, -1), np.full(FIRST, -1)
+        at, best = (nodes - 1, 1, -1), cutoff
+        while at[0] >= 0:
             if not self.goon():
                 return None
-            seconds, links, place, count, best, chosen = _advance(
-                *self.arcs, *self.reach, self.sink, self.weight, width, self.most, STEP,
-                begin, end, seconds, links, place, count, best, chosen,
+            labels, at, best = _advance(
+                self.arcs, self.reach, self.sink, self.weight, (width, self.most, STEP),
+                ranges, labels, at, best,
             )  # fmt: skip
-            if count < 0:
+            if at[1] < 0:
                 return None
-        (arc, follow), path = links, []
+        (_, _, arc, follow), (_, _, chosen), path = labels, at, []
         while chosen >= 0 and arc[chosen] >= 0:
             path.append(int(arc[chosen]))
             chosen = follow[chosen]
@@ -122,15 +121,17 @@ def _reach(head, time, first, topological, sources):  # type: ignore[no-untyped-
 
 
 @kernel
-def _advance(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, time, first, topological, sources, reach_sum, reach_max, sink, weight, width, most, step,
-    begin, end, seconds, links, place, count, best, chosen,
-):  # fmt: skip
-    # Makes labels of nodes from a place in their order on, until some steps are done. seconds: of
-    # each label, the slowest stage and the sum; links: its arc and the label that follows. count:
-    # of labels; negative if they are too many.
-    top, total = seconds
-    arc, follow = links
+def _advance(arcs, reach, sink, weight, limits, ranges, labels, at, best):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    # Makes labels of nodes from a place in their order on, until some steps are done. limits:
+    # labels of a node, of all, steps. ranges: of the labels of each node. labels: slowest stage,
+    # sum, arc, and the label that follows. at: the place; labels so far, negative if they are too
+    # many; the best one at a source, with its seconds `best`.
+    head, time, first, topological, sources = arcs
+    reach_sum, reach_max = reach
+    width, most, step = limits
+    begin, end = ranges
+    top, total, arc, follow = labels
+    place, count, chosen = at
     spent = 0
     room = 256
     made_top = np.empty(room)
@@ -205,4 +206,4 @@ def _advance(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 follow[begin[v] + z] = follow[label]
             count = begin[v] + width
         end[v] = count
-    return (top, total), (arc, follow), place, count, best, chosen
+    return (top, total, arc, follow), (place, count, chosen), best
