@@ -191,8 +191,11 @@ def decode_plan(fields: Fields) -> AnyPlan:
     rows = list(fields.each("stages"))
     if not rows:
         raise fields.error("stages", "at least one stage")
-    decode = _decode_operators if "strategies" in rows[0].values else _decode_group
-    stages = tuple(map(decode, rows))
+    if "strategies" in rows[0].values:
+        stages = tuple(map(_decode_operators, rows))
+    else:
+        known: dict[tuple[Replica, ...], tuple[Replica, ...]] = {}
+        stages = tuple(_decode_group(row, known) for row in rows)
     virtual = fields.whole("virtual", least=1) if "virtual" in fields.values else 1
     if len(stages) % virtual:
         raise fields.error("virtual", f"a divisor of the {len(stages)} stages")
@@ -243,7 +246,8 @@ def _decode_operators(fields: Fields) -> Stage:
     )
 
 
-def _decode_group(fields: Fields) -> Stage:
+def _decode_group(fields: Fields, known: dict[tuple[Replica, ...], tuple[Replica, ...]]) -> Stage:
+    """Read a stage of groups. known: replicas of stages before, which virtual stages have too."""
     fields.only(GROUP_KEYS)
     start = fields.whole("start")
     devices = fields.wholes("devices")
@@ -252,13 +256,14 @@ def _decode_group(fields: Fields) -> Stage:
         raise fields.error("devices", "each once", "one of them again")
     samples = fields.wholes("samples", count=len(degrees))
     ends = accumulate(degrees)
+    replicas = tuple(
+        Replica(devices=tuple(devices[end - tp : end]), samples=share)
+        for tp, end, share in zip(degrees, ends, samples, strict=True)
+    )
     return GroupStage(
         start=start,
         stop=fields.whole("stop", least=start + 1),
-        replicas=tuple(
-            Replica(devices=tuple(devices[end - tp : end]), samples=share)
-            for tp, end, share in zip(degrees, ends, samples, strict=True)
-        ),
+        replicas=known.setdefault(replicas, replicas),
         recompute=decode_recompute(fields.inside(AGAIN)) if AGAIN in fields.values else Recompute(),
     )
 

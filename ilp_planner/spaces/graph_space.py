@@ -51,17 +51,18 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
             yield Violation("stages", "plan", "others", "stages of whole layers")
             return
         yield from self.check_settings(plan)
+        mixed, kinds = self.mixed_tp(problem), self.recomputations(problem)
         for s, stage in enumerate(plan.stages):
             if stage.replicas != plan.stages[plan.rank_of(s)].replicas:
                 limit = f"those of stage {plan.rank_of(s)}"
                 yield Violation("replicas", f"stage {s}", "others", limit)
-            if len(stage.degrees) > 1 and not self.mixed_tp(problem):
+            if len(stage.degrees) > 1 and not mixed:
                 have = f"replicas of {' and '.join(map(str, stage.degrees))} devices"
                 yield Violation("degrees", f"stage {s}", have, "equally many in each")
-            kinds = self.recomputations(problem)
             if stage.recompute.kind not in kinds or not is_priced(stage.recompute):
                 limit = " or ".join(kinds)
                 yield Violation("recompute", f"stage {s}", str(stage.recompute), limit)
+        for s, stage in enumerate(plan.stages[: plan.ranks]):  # virtual ones have the same replicas
             shared = sum(replica.samples for replica in stage.replicas)
             if shared != plan.micro_batch_size:
                 limit = f"{plan.micro_batch_size}, the micro-batch"

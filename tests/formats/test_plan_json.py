@@ -15,7 +15,7 @@ from ilp_planner.base.files import to_json
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.optimize.solve import solve
-from ilp_planner.plan import Plan
+from ilp_planner.plan import GroupStage, Plan
 from tests.formats.saved_cases import plans
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_plan, room_problem
@@ -91,6 +91,14 @@ def test_a_plan_of_a_runtime_without_its_settings_is_read(runtime: Plan[Any]) ->
     assert not {"settings", "virtual"} & value.keys()
     assert read(value) == plain
     assert read({**value, "settings": None}) == plain
+
+
+@given(plan=plans())
+def test_equal_replicas_are_the_same_objects(plan: Plan[Any]) -> None:
+    """Judges compare virtual stages with those of their rank, of thousands of devices."""
+    stages = [stage for stage in read(written(plan)).stages if isinstance(stage, GroupStage)]
+    known = {stage.replicas: stage.replicas for stage in stages}
+    assert all(stage.replicas is known[stage.replicas] for stage in stages)
 
 
 def test_a_wrong_number_of_virtual_stages_is_named(runtime: Plan[Any]) -> None:

@@ -232,20 +232,19 @@ class MegatronCosts:
         job, stages = ranks.job, stages_of(ranks, ranks.job)
         passes = stage_times(ranks, job, stages)
         terms = iteration_terms(ranks, job, passes)
-        memory, spent = self.ranks_memory(job, cluster), [stage.terms for stage in stages]
+        known, spent = self.ranks_memory(job, cluster), [stage.terms for stage in stages]
+        memory = [known[rank] for rank in range(job.pp)]
+        kept = [{**one.terms, **one.outside} for one in memory]
         return PlanCost(
             iteration_time=sum(terms.values()),
             stages=tuple(
                 StageCost(
                     time=sum(own.values()),
-                    memory=(memory[plan.rank_of(number)].needed,) * stage.dp,
+                    memory=(memory[rank].needed,) * stage.dp,
                     time_terms=own,
-                    memory_terms={
-                        **memory[plan.rank_of(number)].terms,
-                        **memory[plan.rank_of(number)].outside,
-                    },
+                    memory_terms=kept[rank],
                 )
-                for number, (stage, own) in enumerate(zip(plan.stages, spent, strict=True))
+                for rank, stage, own in zip(job.ranks_of_stages, plan.stages, spent, strict=True)
             ),
             terms=terms,
             passing=(SLOWEST, WAITING),
