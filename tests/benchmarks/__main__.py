@@ -40,6 +40,8 @@ from tests.benchmarks import (
     steps,
     tune,
     tuned,
+    waits,
+    wider,
 )
 from tests.benchmarks.cases import CASES, DATA
 from tests.benchmarks.errors_table import errors_table
@@ -98,6 +100,8 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "warm": reuse.measure_warm,
     "pinned": reuse.measure_pinned,
     "sweep": reuse.measure_sweep,
+    **{name: partial(waits.measure, name) for name in waits.SUITES},
+    "wider": wider.measure,
     "peers": peers.measure,
     "solutions": solutions.measure,
     "kernels": lambda only, seconds: of_rows(kernel_judge, "kernels", kernel_table),

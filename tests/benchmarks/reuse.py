@@ -139,7 +139,23 @@ def _swept(words: Sequence[str], said: Sequence[str]) -> Row:
 
 
 def run(words: Sequence[str]) -> Row:
-    """Run a command in a process of its own on two cores; return its seconds and what it found.
+    """Run a command in a process of its own on two cores; return its seconds and its plan's.
+
+    Raises
+    ------
+    SystemExit: it failed, otherwise than for lack of a plan.
+    """
+    taken, found = answered(words)
+    notes = [note for note in found.get("notes", ()) if note.startswith("start: ")]
+    return taken | {
+        "objective_s": found.get("objective_s"),
+        "gap": found.get("gap"),
+        "note": notes[0].rpartition("plan.json")[2] if notes else "",
+    }
+
+
+def answered(words: Sequence[str]) -> tuple[Row, Row]:
+    """Run a command in a process of its own on two cores; return what it took, and its answer.
 
     Raises
     ------
@@ -159,16 +175,8 @@ def run(words: Sequence[str]) -> Row:
         if code not in (0, 3, 4):
             sys.exit(f"{' '.join(words)}: {errors.read()}")
         text = printed.read()
-    found: Row = json.loads(text) if text.strip() else {}
-    notes = [note for note in found.get("notes", ()) if note.startswith("start: ")]
-    return {
-        "wall_s": wall,
-        "cpu_s": used.ru_utime + used.ru_stime,
-        "exit_code": code,
-        "objective_s": found.get("objective_s"),
-        "gap": found.get("gap"),
-        "note": notes[0].rpartition("plan.json")[2] if notes else "",
-    }
+    taken = {"wall_s": wall, "cpu_s": used.ru_utime + used.ru_stime, "exit_code": code}
+    return taken, json.loads(text) if text.strip() else {}
 
 
 def warm_table(rows: Sequence[Row]) -> str:
