@@ -16,12 +16,12 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from ilp_planner.optimize.bounds.arrays import INFINITE
-from ilp_planner.optimize.bounds.cutting_planes import always, best_prices
+from ilp_planner.optimize.bounds.cutting_planes import Plane, always, best_prices
 from ilp_planner.optimize.bounds.group_labels import ChainSearch, search_chain
 from ilp_planner.optimize.bounds.group_potentials import Potentials, plain, prefixes, through
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WIDE = 2e-3  # relative to the bound: what a box may leave between its ends before labels look in it
 STEP = 2e-3  # relative: how far above its bound labels look into a box
-ROUGH = 0.1  # of what a box leaves between its ends: by which its prices may be less than the best
+ROUGH = 0.2  # of what a box leaves between its ends: by which its prices may be less than the best
 FIRST_EFFORT = 2e7  # comparisons of labels
 GROWTH = 4.0  # of the effort
 SMALL, SMALL_EFFORT = 2000, 1e6  # candidates and comparisons: labels may settle a box as a whole
@@ -63,13 +63,20 @@ class Choice:
         return np.flatnonzero(np.unpackbits(self.bits, count=self.total))
 
 
+class Met(NamedTuple):
+    """A path: its candidates, and what multipliers make of it."""
+
+    arcs: NDArray[np.int64]
+    plane: Plane
+
+
 @dataclass(eq=False)
 class Box:
     """A branching node: paths of the candidates `arcs` with the slowest stage from low to high and
     peaks from peak_low to peak_high seconds. They cost at least `bound` seconds.
 
-    known: multipliers that prove it, with potentials if they are kept. effort: comparisons that
-    labels may make next.
+    price: multipliers that prove it. met: paths that were the shortest ones under some multipliers.
+    effort: comparisons that labels may make next.
     """
 
     low: float
@@ -79,6 +86,7 @@ class Box:
     arcs: Choice
     price: NDArray[np.float64]
     bound: float
+    met: Sequence[Met] = ()
     effort: float = FIRST_EFFORT
     step: float = STEP
 
@@ -160,22 +168,29 @@ class BoxSearch:
     def advance(self, effort: float = np.inf) -> Found | None:
         """Split the box with the lowest bound, or look into it; return a path if one was found.
 
+        Labels settle a small box as a whole. In others few of them look for a path before these are
+        split: it is a good one long before boxes are small. While network cards are shared, a wide
+        box counts them too roughly to be settled.
+
         Parameters
         ----------
         effort: the most comparisons that labels may make.
         """
         bound, _, box = heapq.heappop(self.heap)
-        way = None
-        if box.arcs.size <= self.small:
-            way, settled = self._settle(box)
-            if settled:
+        spreads = np.append(box.peak_high - box.peak_low, self.weight * (box.high - box.low))
+        wide = spreads.sum() > WIDE * max(bound, 1e-12)
+        way, small = None, box.arcs.size <= self.small
+        if small or wide:
+            found, way = self._labels(box, self.cutoff, SMALL_EFFORT if small else 0.0)
+            box.bound = max(box.bound, min(found.bound, self.cutoff))
+            if found.exact and (small or not self.shared):
+                if found.path:  # nothing in the box is cheaper
+                    self.closed = min(self.closed, found.value)
                 return way
-        spread = self.weight * (box.high - box.low)
-        spreads = np.append(box.peak_high - box.peak_low, spread)
-        if spreads.sum() > WIDE * max(bound, 1e-12):
+        if wide:
             self._split(box, int(np.argmax(spreads)))
             return way
-        return self._look(box, effort)
+        return self._look(box, effort) or way
 
     # ---- prices ---------------------------------------------------------------------------------
 
@@ -203,7 +218,16 @@ class BoxSearch:
         own = self._limited(box, arcs)
         ends = self.weight * box.low + least
         spread = self.weight * (high - box.low) + float((box.peak_high - box.peak_low).sum())
-        known = self._prices(own, high, box.price, self.cutoff - ends, ROUGH * spread)
+        inside = np.zeros(self.chain.arcs, np.bool_)
+        inside[arcs] = True
+        met = [one for one in box.met if inside[one.arcs].all()]
+
+        def meet(path: NDArray[np.int64], plane: Plane) -> None:
+            met.append(Met(arcs[path], plane))
+
+        planes = [one.plane for one in met]
+        close = ROUGH * spread
+        known = self._prices(own, high, box.price, self.cutoff - ends, close, planes, meet)
         if known is None:
             return None
         bound = max(ends + known.least, box.bound)
@@ -212,7 +236,7 @@ class BoxSearch:
         cost = through(own, known) + self.weight * np.maximum(own.stages.time, box.low)
         cost += np.maximum(own.stages.peaks, box.peak_low).sum(axis=1)
         choice = Choice(arcs[cost < self.cutoff], self.chain.arcs)
-        return replace(box, high=high, arcs=choice, price=known.price, bound=bound)
+        return replace(box, high=high, arcs=choice, price=known.price, bound=bound, met=met)
 
     def _limited(self, box: Box, arcs: NDArray[np.int64]) -> GroupChain:
         """Return the chain of some candidates with a box's limits."""
@@ -229,13 +253,21 @@ class BoxSearch:
         start: NDArray[np.float64],
         enough: float,
         close: float,
+        planes: Sequence[Plane],
+        meet: Callable[[NDArray[np.int64], Plane], None],
     ) -> Potentials | None:
         """Return potentials at good multipliers, first without the costs of sending and seats; None
         if these prove enough.
 
+        From paths that are known one begins with the multipliers that were good for these: half as
+        many tables of potentials are made as from the ones without sending.
+
         Parameters
         ----------
-        close: seconds by which multipliers may miss the best.
+        close: seconds by which multipliers may miss the best. planes: of paths of the candidates
+            that are known. Stages that are too slow with their messages make the model too low, and
+            multipliers less good; the bound is that of the potentials. meet: called with each path
+            that is met.
         """
 
         alike = own.alike
@@ -244,27 +276,32 @@ class BoxSearch:
             found: NDArray[np.float64] = np.bincount(alike, amounts).astype(np.float64)
             return found
 
-        def used(path: NDArray[np.int64]) -> NDArray[np.float64] | None:
-            return together(own.stages.use[path].sum(axis=0)) if path.size else None
+        def used(path: NDArray[np.int64]) -> NDArray[np.float64]:
+            return together(own.stages.use[path].sum(axis=0))
 
         def roughly(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
             least, path = plain(own, price[alike], high)
-            return least, float(own.stages.total[path].sum()), used(path)
+            total = float(own.stages.total[path].sum())
+            return least, total, used(path) if path.size else None
 
         capacity = together(np.array(own.capacity, np.int64))
         first = start[np.unique(alike, return_index=True)[1]]
-        first, least = best_prices(roughly, capacity, enough, first, close, self.goon)
+        rough, least = best_prices(roughly, capacity, enough, first, close, self.goon)
         if least >= enough:
             return None
         best: list[Potentials] = []
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
-            known = prefixes(own, price[alike], high, self.levels)
+            known, use = prefixes(own, price[alike], high, self.levels), None
+            if known.path.size:
+                use = used(known.path)
+                meet(known.path, Plane(known.total, use))
             if not best or known.least > best[0].least:
                 best[:] = [known]
-            return known.least, known.total, used(known.path)
+            return known.least, known.total, use
 
-        best_prices(priced, capacity, enough, first, close, self.goon)
+        begin = first if planes else rough
+        best_prices(priced, capacity, enough, begin, close, self.goon, planes)
         return best[0]
 
     # ---- boxes ----------------------------------------------------------------------------------
@@ -283,13 +320,6 @@ class BoxSearch:
     @staticmethod
     def _middle(low: float, high: float) -> float:
         return FAR * high if low < high / 4 else float((low * high) ** 0.5)
-
-    def _settle(self, box: Box) -> tuple[Found | None, bool]:
-        """Let labels search a small box as a whole; tell whether they could."""
-        found, way = self._labels(box, self.cutoff, SMALL_EFFORT)
-        if found.exact and found.path:
-            self.closed = min(self.closed, found.value)
-        return way, found.exact
 
     def _labels(self, box: Box, cutoff: float, effort: float) -> tuple[ChainSearch, Found | None]:
         """Search a box; return the result, and its path."""

@@ -3,14 +3,14 @@ and grows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ilp_planner.optimize.bounds.arrays import INFINITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -18,6 +18,13 @@ ROUNDS = 30  # cutting planes for one slowest stage
 HIGHEST = 1e4  # times the average price of a device: enough to price an impossible use out
 CLOSE = 5e-4  # relative: how near to the model's promise prices are good enough
 EDGE, WIDEN = 1e-6, 4.0  # relative: what is at the edge of a region, and how much that grows
+
+
+class Plane(NamedTuple):
+    """A path: its sum without multipliers, and what it uses of the devices of each type."""
+
+    total: float
+    use: NDArray[np.float64]
 
 
 def always() -> bool:
@@ -32,6 +39,7 @@ def best_prices(
     start: NDArray[np.float64] | None = None,
     close: float = 0.0,
     goon: Callable[[], bool] = always,
+    planes: Sequence[Plane] = (),
 ) -> tuple[NDArray[np.float64], float]:
     """Return good multipliers and the bound that they prove; stop if that is `enough`.
 
@@ -42,6 +50,8 @@ def best_prices(
     capacity: float64 [D], devices of each type.
     close: seconds, how near to the model's promise multipliers are good enough at any rate.
     goon: tells whether to look for better ones.
+    planes: of paths that are known. Wrong ones cost multipliers that are less good, never a bound:
+        that is what `priced` says.
     """
     types = capacity.size
     best = np.zeros(types) if start is None else start
@@ -52,6 +62,8 @@ def best_prices(
     reach = np.full(types, height / max(capacity.sum(), 1.0))
     most = HIGHEST * reach
     model = _Model(types, height, float(reach[0]))
+    for known, taken in planes:
+        model.add(known, taken - capacity)
     for _ in range(ROUNDS):
         if use is not None:
             model.add(total, use - capacity)

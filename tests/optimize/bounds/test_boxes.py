@@ -1,7 +1,7 @@
 """Boxes of the slowest stage and the peaks: bounds against every plan, and against every chain."""
 
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -316,16 +316,69 @@ def test_the_ways_that_boxes_find_are_those_of_the_chain() -> None:
 def test_a_box_that_labels_cannot_settle_is_split_or_looked_into(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    labels = Labels(monkeypatch, found(), found())
+    labels = Labels(monkeypatch, found(bound=8.0))
     boxes = BoxSearch(small_chain(), np.inf, 4)
     assert boxes.advance() is None
     assert [asked["effort"] for asked in labels.asked] == [1e6]
     assert [(box.low, box.high) for _, _, box in boxes.heap] == [(3.5, 5.0)]  # none has 3.5
     assert boxes.bound == 8.5
+    Labels(monkeypatch, found(bound=9.0))
+    raised = BoxSearch(small_chain(), np.inf, 4)
+    raised.advance()
+    assert raised.bound == 9.0  # what labels left out is no less
     done = BoxSearch(small_chain(), np.inf, 4)
     done.closed = 5.0
     assert done.finished
     assert done.bound == 5.0
+
+
+def test_few_labels_look_into_a_box_before_it_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If they leave nothing out, it is settled, but for network cards, which wide boxes count too
+    roughly."""
+    chain = small_chain()
+    for whole, shared, exact in product((False, True), repeat=3):
+        labels = Labels(monkeypatch, found((2,), 10.0, exact=exact))
+        own = carded(chain) if shared else chain
+        boxes = BoxSearch(own, 99.0, 4, small=SMALL if whole else 0)
+        assert boxes.shared is shared
+        way = boxes.advance()
+        assert way is not None
+        assert way.value == 10.0
+        assert [asked["effort"] for asked in labels.asked] == [1e6 if whole else 0.0]
+        settled = exact and (whole or not shared)
+        assert boxes.closed == (10.0 if settled else np.inf)
+        assert bool(boxes.heap) is not settled
+
+
+def test_multipliers_of_a_box_begin_with_the_ways_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those whose stages are all left; the tables that are made are fewer."""
+    tables, exact = [], boxes_module.prefixes
+    monkeypatch.setattr(boxes_module, "prefixes", lambda *asked: tables.append(1) or exact(*asked))
+    made_first, made_again, left_out = 0, 0, 0
+    for seed in range(12):
+        problem = random_problem(seed)
+        chain = GroupPart(problem, problem.micro_batches[0]).chain(np.inf)
+        tables.clear()
+        boxes = BoxSearch(chain, np.inf, 4)
+        if not boxes.heap:
+            continue
+        box = boxes.heap[0][2]
+        assert len(box.met) <= len(tables)
+        made_first += len(tables)
+        tables.clear()
+        again = boxes._bounded(box)
+        assert again.bound >= box.bound
+        made_again += len(tables)
+        left = box.arcs.numbers()
+        left = left[left != box.met[0].arcs[0]]
+        fewer = boxes._bounded(replace(box, arcs=Choice(left, chain.arcs)))
+        if fewer is not None:
+            left_out += 1
+            assert all(np.isin(one.arcs, left).all() for one in fewer.met)
+    assert 0 < made_again < made_first
+    assert left_out
 
 
 @pytest.mark.parametrize(("width", "split"), [(1.9e-3, False), (2.1e-3, True)])
@@ -334,6 +387,7 @@ def test_boxes_are_split_until_their_ends_are_close(
 ) -> None:
     """To two thousandths of the bound, of peaks and the slowest stage together."""
     chain = small_chain(weight=2.0)
+    Labels(monkeypatch, found(), found())
     boxes = BoxSearch(chain, np.inf, 4, small=0)
     axes, looks = [], []
     monkeypatch.setattr(boxes, "_split", lambda box, axis: axes.append(axis))
@@ -376,12 +430,12 @@ def test_what_is_in_no_way_below_the_cutoff_is_left_out_of_a_box() -> None:
 def test_prices_are_looked_for_up_to_what_is_enough_and_near_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To a tenth of what the ends of a box leave; not on, where sums without sending are enough."""
+    """To a fifth of what the ends of a box leave; not on, where sums without sending are enough."""
     asked, sums = [], []
 
-    def best_prices(priced, capacity, enough, start, close, goon):
+    def best_prices(priced, capacity, enough, start, close, goon, planes=()):
         asked.append((enough, close))
-        return original(priced, capacity, enough, start, close, goon)
+        return original(priced, capacity, enough, start, close, goon, planes)
 
     def prefixes(*given):
         sums.append(given)
@@ -393,7 +447,7 @@ def test_prices_are_looked_for_up_to_what_is_enough_and_near_enough(
     monkeypatch.setattr(boxes_module, "best_prices", best_prices)
     monkeypatch.setattr(boxes_module, "prefixes", prefixes)
     boxes._bounded(box_of(chain, 4.0, 6.0, (1.0, 1.5)))
-    assert asked == [(20.0 - 9.0, pytest.approx(0.1 * (2.0 * 2.0 + 0.5)))] * 2
+    assert asked == [(20.0 - 9.0, pytest.approx(0.2 * (2.0 * 2.0 + 0.5)))] * 2
     assert sums
     for cutoff, looked in ((9.0 + 5.0, False), (9.0 + 5.1, True)):
         sums.clear()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.optimize.bounds import cutting_planes
 from ilp_planner.optimize.bounds.arrays import INFINITE
-from ilp_planner.optimize.bounds.cutting_planes import best_prices
+from ilp_planner.optimize.bounds.cutting_planes import Plane, best_prices
 from tests.examples import examples
 
 
@@ -75,6 +75,19 @@ def test_steps_double_while_the_model_keeps_its_promise_and_shrink_where_it_does
     assert started.best(start=np.array([0.7]))[1] == pytest.approx(1 + 5 / 11)
     # a price too high: the step is of the way's own seconds, more than what it proves
     assert started.asked == pytest.approx([0.7, 0.1, 5 / 11])
+
+
+def test_known_paths_spare_steps_and_wrong_ones_cost_no_bound() -> None:
+    """The two that meet at what is best promise it at once; one that is none promises less, and
+    what is proved is what a price is worth."""
+    planes = [Plane(1.0, np.array([11.0])), Plane(6.0, np.array([0.0]))]
+    ways = Ways((1.0, 11.0), (6.0, 0.0))
+    assert ways.best(planes=planes) == pytest.approx((5 / 11, 1 + 5 / 11))
+    assert len(ways.asked) < 5
+    wrong = Ways((1.0, 11.0), (6.0, 0.0))
+    price, value = wrong.best(planes=[Plane(1.0, np.array([0.0]))])
+    assert value == pytest.approx(1 + price)
+    assert value <= 1 + 5 / 11
 
 
 def test_prices_that_are_enough_are_not_bettered() -> None:
