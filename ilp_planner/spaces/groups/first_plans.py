@@ -126,7 +126,7 @@ def _single(
 
 
 SECONDS, SHARE = 1.0, 0.5  # to look in, and at most that part of the time
-LONGER, STEPS = 0.05, 30_000  # part of the time for annealing a part, and changes to try
+LONGER, STEPS = 0.015, 30_000  # part of the time for annealing a part, and changes to try
 MOST_PACKINGS = 8  # to try where links differ from node to node
 
 Looked = tuple["PartState[GroupPart]", Pipelines]
