@@ -154,11 +154,13 @@ class PricedGraph:
         number = count()
         heap: list[tuple[float, int, Interval]] = []
 
-        def add(low: float, high: float, start: NDArray[np.float64] | None) -> None:
+        def add(low: float, high: float, start: Prices | None) -> None:
             if low > high:
                 return
-            enough = cutoff - self.weight * low - peaks
-            prices = self.prices(high, enough, start)
+            prices = start
+            if prices is None or prices.slowest != high:  # the same arcs have the same multipliers
+                enough = cutoff - self.weight * low - peaks
+                prices = self.prices(high, enough, None if start is None else start.price)
             bound = self.weight * low + prices.value + peaks
             if bound < min(cutoff, INFINITE):
                 interval = Interval(low=low, high=high, bound=bound, prices=prices)
@@ -177,8 +179,8 @@ class PricedGraph:
                 if len(closed) > splits:
                     break
                 continue
-            add(low, middle, interval.prices.price)
-            add(self.above(middle), upper, interval.prices.price)
+            add(low, middle, interval.prices)
+            add(self.above(middle), upper, interval.prices)
         return sorted([*closed, *(entry[2] for entry in heap)], key=lambda i: i.bound)
 
     def _least_bottleneck(self) -> float:
