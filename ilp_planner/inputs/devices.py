@@ -6,9 +6,11 @@ import difflib
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
+from ilp_planner.base.hashing import Same
 from ilp_planner.base.units import format_bytes
 from ilp_planner.specs.zones import with_nodes
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.specs.cluster import ClusterSpec
+
+KEPT = 16  # sets of nodes
 
 
 def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
@@ -29,7 +33,14 @@ def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
     """
     if not constraints.without and constraints.max_devices is None:
         return cluster
-    return with_nodes(cluster, usable_nodes(cluster, constraints))
+    return _with_nodes(Same(cluster), tuple(usable_nodes(cluster, constraints)))
+
+
+@lru_cache(maxsize=KEPT)
+def _with_nodes(cluster: Same[ClusterSpec], nodes: tuple[int, ...]) -> ClusterSpec:
+    """Return some nodes of a cluster: the same object for the same ones, for what is known of it to
+    be found again."""
+    return with_nodes(cluster.value, nodes)
 
 
 def usable_devices(cluster: ClusterSpec, constraints: Constraints) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hypothesis import given
 
-from ilp_planner.base.hashing import HashedOnce
+from ilp_planner.base.hashing import HashedOnce, Same
 from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.training import TrainingJob
 from tests.training_jobs import jobs, llama
@@ -46,3 +46,11 @@ def test_another_process_counts_its_own() -> None:
     job = TrainingJob(model=llama(lengths=lengths), micro_batch=1, global_batch=2)
     hash(job)
     subprocess.run([sys.executable, "-c", TELL], input=pickle.dumps(job), check=True)
+
+
+def test_a_key_of_an_object_equals_no_key_of_one_that_is_alike() -> None:
+    first, alike = [1], [1]
+    assert Same(first) == Same(first)
+    assert hash(Same(first)) == hash(Same(first))
+    assert Same(first) != Same(alike)
+    assert Same(first) != first

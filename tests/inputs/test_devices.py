@@ -108,3 +108,11 @@ def test_headroom() -> None:
     assert with_headroom({"a": 30.0, "b": 20.0}, free) == {"a": 20.0, "b": 10.0}
     with pytest.raises(UsageError, match="headroom: found 10 B, expected less than the 5 B that"):
         with_headroom({"a": 30.0, "b": 5.0}, free)
+
+
+def test_the_same_nodes_of_a_cluster_are_one_object() -> None:
+    """What is known of it is found again by the next point of a sweep; a cluster that is alike is
+    another one."""
+    whole, left = mixed(), constraints_of({"without": "3"})
+    assert usable(whole, left) is usable(whole, left)
+    assert usable(mixed(), left) is not usable(whole, left)

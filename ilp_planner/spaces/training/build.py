@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
-from weakref import WeakSet
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.hashing import Same
 from ilp_planner.costs.profiles.elements import ElementProfile, element_table, elements_of_layers
 from ilp_planner.costs.training.measured import measured_times, scale_notes
 from ilp_planner.inputs.constraints import ANY, NAMES
@@ -95,8 +95,7 @@ def build_for(
     else:
         files.keep("profile", "")
         base = _estimated(space, model, Same(cluster), asked.precision, trained)
-    for each in BASES:
-        each.bound()
+    base.bound()
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     heard = uncounted(runtime.implied(asked.constraints), runtime.listens)
     notes += (*base.notes, *heard, *base.notes_of_profile)
@@ -151,7 +150,6 @@ class Base:
         self.costs, self.source = costs, source
         self.notes, self.notes_of_profile = notes, notes_of_profile
         self._answers: dict[object, Answers] = {}
-        BASES.add(self)
 
     def answers(self, cluster: ClusterSpec, global_batch: int) -> Answers:
         """Return the feasibility answers for a batch on some nodes of a cluster."""
@@ -166,28 +164,12 @@ class Base:
             answers.bound()
 
 
-class Same:
-    """A cluster that equals no other one, however alike: comparing large ones takes long."""
-
-    def __init__(self, cluster: ClusterSpec) -> None:
-        self.cluster = cluster
-
-    def __hash__(self) -> int:
-        return id(self.cluster)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.cluster is other.cluster
-
-
-BASES: WeakSet[Base] = WeakSet()
-
-
 @lru_cache(maxsize=KEPT)
 def _estimated(
-    space: MegatronSpace, model: ModelSpec, on: Same, precision: str, trained: bool
+    space: MegatronSpace, model: ModelSpec, on: Same[ClusterSpec], precision: str, trained: bool
 ) -> Base:
     """Return the common data of problems with estimated times: one object for all of them."""
-    return _base(space, model, on.cluster, precision, None, trained)
+    return _base(space, model, on.value, precision, None, trained)
 
 
 def _base(

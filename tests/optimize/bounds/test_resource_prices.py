@@ -117,6 +117,20 @@ def test_more_splits_never_loosen_the_bound() -> None:
     assert bounds[-1] > bounds[0]
 
 
+def test_the_same_arcs_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upper half of an interval has the arcs of the whole."""
+    asked, prices = [], PricedGraph.prices
+
+    def noted(self, slowest, enough, start=None):
+        asked.append(slowest)
+        return prices(self, slowest, enough, start)
+
+    monkeypatch.setattr(PricedGraph, "prices", noted)
+    intervals = PricedGraph(two_types(16, shared=True)).sweep(np.inf, 8)
+    assert len(asked) == len(set(asked)) > 2
+    assert all(interval.prices.slowest == interval.high for interval in intervals)
+
+
 def test_one_path_is_its_own_bound() -> None:
     graph = chain(1.0, 3.0, 2.0, micro_batches=4)
     (interval,) = PricedGraph(graph).sweep(np.inf, 0)
