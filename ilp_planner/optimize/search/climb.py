@@ -62,10 +62,12 @@ def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) 
     with ThreadPoolExecutor(search.limits.workers) as pool:
         each = pool.map if search.limits.workers > 1 else map
         boxes = BoxSearch(chain, cutoff, levels, goon=search.goon, each=each)
+        taken = set[tuple[int, ...]]()  # a box finds what the one before has found, perhaps
         while not boxes.finished:
             search.check_time()
             found = boxes.advance(search.effort)
-            if found is not None and found.value < search.objective - constant:
+            if found and found.choices not in taken and found.value < search.objective - constant:
+                taken.add(found.choices)
                 take_near(search, state, found.choices, found.value + constant)
                 boxes.lower(search.objective - constant)
             state.raise_bound(min(boxes.bound, cutoff) + constant, "boxes")
