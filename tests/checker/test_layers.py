@@ -317,7 +317,7 @@ SEARCH = (
     (PricedGraph, "prices", raised),
     (GroupPart, "below", lower_cutoff),
     (OneForwardOneBackward, "in_flight", shifted(1)),
-    (boxes.BoxSearch, "_settle", lambda old: lambda self, box: (None, True)),
+    (boxes.BoxSearch, "_settle", lambda old: lambda self, box, small: (None, True)),
 )
 
 

@@ -181,11 +181,8 @@ class BoxSearch:
         wide = spreads.sum() > WIDE * max(bound, 1e-12)
         way, small = None, box.arcs.size <= self.small
         if small or wide:
-            found, way = self._labels(box, self.cutoff, SMALL_EFFORT if small else 0.0)
-            box.bound = max(box.bound, min(found.bound, self.cutoff))
-            if found.exact and (small or not self.shared):
-                if found.path:  # nothing in the box is cheaper
-                    self.closed = min(self.closed, found.value)
+            way, settled = self._settle(box, small)
+            if settled:
                 return way
         if wide:
             self._split(box, int(np.argmax(spreads)))
@@ -320,6 +317,16 @@ class BoxSearch:
     @staticmethod
     def _middle(low: float, high: float) -> float:
         return FAR * high if low < high / 4 else float((low * high) ** 0.5)
+
+    def _settle(self, box: Box, small: bool) -> tuple[Found | None, bool]:
+        """Let labels search a box as a whole, few of them if it is not small; tell whether it is
+        settled."""
+        found, way = self._labels(box, self.cutoff, SMALL_EFFORT if small else 0.0)
+        box.bound = max(box.bound, min(found.bound, self.cutoff))
+        settled = found.exact and (small or not self.shared)
+        if settled and found.path:  # nothing in the box is cheaper
+            self.closed = min(self.closed, found.value)
+        return way, settled
 
     def _labels(self, box: Box, cutoff: float, effort: float) -> tuple[ChainSearch, Found | None]:
         """Search a box; return the result, and its path."""
