@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FIRST_REACH, LEAST_REACH, MOST_REACH = 0.03, 0.03, 0.12  # relative: how far above a bound to look
 QUICK, SLOW = 0.03, 0.05  # of the time left: look further, or less far, next time
-LEAST_LEVELS, MOST_LEVELS = 6, 32
+LEAST_LEVELS, MOST_LEVELS = 6, 32  # stages after a stage, told apart in potentials
 MOST_SUMS = 2_000_000  # of potentials: where regions are counted, fewer stages are told apart
 
 
